@@ -1,0 +1,62 @@
+"""Processes that tests start: found and ended by id only."""
+
+import os
+import signal
+from pathlib import Path
+
+from .timing import wait_for
+
+
+def is_running(pid: int) -> bool:
+    """Whether the process is there and not a zombie."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return stat.rpartition(b")")[2].split()[0] != b"Z"
+
+
+def find_by_argument(program: Path, argument: str) -> list[int]:
+    """Processes running that very program with that very argument."""
+    wanted = os.fsencode(argument)
+    found = []
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        try:
+            words = Path(f"/proc/{entry}/cmdline").read_bytes().split(b"\0")
+            if wanted in words and os.path.samefile(f"/proc/{entry}/exe", program):
+                found.append(int(entry))
+        except OSError:
+            continue
+    return found
+
+
+def end(pid: int, seconds: float = 10):
+    """SIGTERM, then SIGKILL when it does not end in time."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            return
+        try:
+            wait_for(lambda: not is_running(pid), seconds)
+            return
+        except TimeoutError:
+            continue
+    raise TimeoutError(f"process {pid} does not end")
+
+
+def sanitizer_env(report: Path) -> dict:
+    """Environment that sends sanitizer reports to files beginning with that path."""
+    env = {}
+    for name in ("ASAN_OPTIONS", "TSAN_OPTIONS", "UBSAN_OPTIONS", "LSAN_OPTIONS"):
+        given = os.environ.get(name)
+        env[name] = f"{given + ':' if given else ''}log_path={report}"
+    return env
+
+
+def sanitizer_reports(report: Path) -> str:
+    """The text of all reports written so."""
+    return "\n".join(
+        path.read_text(errors="replace") for path in sorted(report.parent.glob(report.name + ".*")))
