@@ -43,7 +43,9 @@ class Mount:
         self._report = self.work / "sanitizer"
         for directory in (self.mnt, self.state_dir, self.cache_dir):
             directory.mkdir(mode=0o700, exist_ok=True)
-        words = [f"state_dir={self.state_dir}", f"cache_dir={self.cache_dir}", *options]
+        common = os.environ.get("SBX_MOUNT_OPTIONS")  # of a whole run, as scripts/test makes it
+        words = [f"state_dir={self.state_dir}", f"cache_dir={self.cache_dir}",
+                 *([common] if common else []), *options]
         self._env = {**os.environ, **sanitizer_env(self._report)}
         for name in ("SBX_TOKEN", "SBX_ENDPOINT", "http_proxy", "https_proxy", "all_proxy",
                      "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "no_proxy", "NO_PROXY"):
