@@ -1,0 +1,106 @@
+/*
+ * files - open files of a workspace: reading, writing, and when bytes become the sandbox's.
+ *
+ * One `struct sbx_node_file` a path that is open or has unsent bytes, shared by all its open files:
+ * content version that is read (content.h), spool of unsent bytes (spool.h), who opened it for
+ * writing. `struct sbx_file` is one open file.
+ *
+ * Kinds of unsent bytes:
+ *   whole   the file is new or the save began with a truncation: all content is here. Published by
+ *           staging and renaming into place (apply save/place), so no program in the sandbox sees
+ *           half of it. Small ones in one request; big ones by PUT to a staging name.
+ *   patch   writes at an offset, appends, truncations of a file that was there: only what changed
+ *           is here. Published in place by one apply request that has all its bytes before it
+ *           starts; appended bytes go to the sandbox's own end of file.
+ *
+ * When (kernel.md "FLUSH is not close"): sbx_file_flush() publishes when it comes from the opener,
+ * or the opener is dead, and something was written since the last publish; else it returns 0 at
+ * once. What is owed is published by the next counting flush, by fsync, or by release. A creation
+ * or truncation without a write is published at release. A getattr by the process that holds unsent
+ * bytes publishes first (git), after three such in a row on one file it is estimated instead.
+ * Appends of a file that stays open are sent every 2 s. Nothing else by a timer.
+ *
+ * A publish runs on the pool: a caller that is interrupted leaves, the bytes go on. When it fails
+ * the spool stays, is listed by sbx_ws_pending(), and is sent at the next use of the session, by a
+ * retry timer, by sync, and after a remount.
+ *
+ * Locking: files->lock (the table) before node_file->lock (content, spool, state); neither held
+ * across a request. names.h's lock is inside both.
+ */
+#ifndef SBX_CLIENT_WORKSPACE_FILES_H
+#define SBX_CLIENT_WORKSPACE_FILES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "client/attr.h"
+#include "client/workspace/workspace.h"
+
+struct sbx_call;
+struct sbx_file;
+struct sbx_files;
+struct sbx_names;
+struct sbx_session;
+
+/* Adopts the left-over spools of the session's spool directory (those whose owner is dead). */
+int sbx_files_new(struct sbx_session *session, struct sbx_names *names,
+		  const struct sbx_workspace_options *options, struct sbx_files **ret_files);
+void sbx_files_free(struct sbx_files *files);
+
+/* sbx_ws_open(). */
+int sbx_files_open(struct sbx_files *files, struct sbx_call *call, const char *path, int flags,
+		   mode_t mode, pid_t opener_pid, struct sbx_file **ret_file,
+		   struct sbx_attr *ret_attr);
+
+/* Identity of the content that the open file reads; equal values mean equal bytes, so the kernel's
+ * pages may be kept. 0: never keep. */
+uint64_t sbx_file_version(struct sbx_file *file);
+
+/* Up to @size bytes at @offset into @buf; short only at the end of the file. Number of bytes or a
+ * negative errno: -ESTALE when the file was replaced in the sandbox and these bytes were not
+ * fetched yet. */
+ssize_t sbx_file_read(struct sbx_file *file, struct sbx_call *call, void *buf, size_t size,
+		      uint64_t offset);
+/* Into the spool; never asks. -ENOSPC, -EFBIG from the local disk. All bytes or none. */
+ssize_t sbx_file_write(struct sbx_file *file, struct sbx_call *call, const void *buf, size_t size,
+		       uint64_t offset);
+int sbx_file_flush(struct sbx_file *file, struct sbx_call *call, pid_t pid);
+int sbx_file_fsync(struct sbx_file *file, struct sbx_call *call);
+/* Publishes what is owed (waits for it at most the call's timeout), then drops the open file in
+ * any case. The result matters only to logs. */
+int sbx_file_release(struct sbx_file *file, struct sbx_call *call);
+/* fallocate mode 0: grows the file where it is shorter. */
+int sbx_file_allocate(struct sbx_file *file, struct sbx_call *call, uint64_t offset, uint64_t len);
+/* Copied in the sandbox, no content on the wire; publishes both first. Bytes copied or -errno. */
+ssize_t sbx_file_copy_range(struct sbx_file *in, uint64_t in_offset, struct sbx_file *out,
+			    uint64_t out_offset, size_t len, struct sbx_call *call);
+/* Attributes for getattr of a file by process @pid (see "When"). */
+int sbx_file_getattr(struct sbx_file *file, struct sbx_call *call, pid_t pid,
+		     struct sbx_attr *ret_attr);
+
+/* What the name operations tell and ask. None of these waits for the network but publish. */
+
+/* Some program has @path open, or bytes of it are unsent. */
+bool sbx_files_is_open(struct sbx_files *files, const char *path);
+/* Before a getattr of @path by @pid: publish when @pid holds unsent bytes of it. */
+int sbx_files_before_stat(struct sbx_files *files, struct sbx_call *call, const char *path,
+			  pid_t pid);
+/* Publish what is unsent of @path and below it (before rename, link, a job, …). NULL: everything. */
+int sbx_files_publish(struct sbx_files *files, struct sbx_call *call, const char *path);
+/* setattr of a file that has unsent bytes: *ret_done tells whether it rode along with them, else
+ * the caller applies it. */
+int sbx_files_setattr(struct sbx_files *files, struct sbx_call *call, const char *path,
+		      struct sbx_file *file, const struct sbx_setattr *change, bool *ret_done,
+		      struct sbx_attr *ret_attr);
+/* @path was removed here; @held (may be NULL): where the open file was set aside. Unsent bytes of a
+ * file that nobody has open are dropped with it (a local disk would too). */
+void sbx_files_unlinked(struct sbx_files *files, const char *path, const char *held);
+/* @from (a file or a whole directory) is now @to. */
+void sbx_files_renamed(struct sbx_files *files, const char *from, const char *to);
+
+void sbx_files_pending(struct sbx_files *files, size_t *ret_files, uint64_t *ret_bytes);
+void sbx_files_refresh(struct sbx_files *files);
+
+#endif

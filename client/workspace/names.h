@@ -1,0 +1,115 @@
+/*
+ * names - the one metadata store of a session, how it becomes fresh, and the queue of mutations.
+ *
+ * The store is a tree of entries: name, attributes, link text, for directories the children. A
+ * directory is `complete` when its whole listing is known; it is fresh until `validated + ttl`.
+ * How a listing becomes fresh, stale and fresh again:
+ *
+ *   unknown ──scan──▶ fresh ──ttl──▶ stale ──"changed since" (one request for all directories used
+ *   in the last 10 s, whatever number of callers wait)──▶ fresh
+ *
+ * First use of a session scans the whole tree in one request, breadth first, bounded; what the
+ * bound left out is scanned by directory when touched. A complete, fresh directory answers stat,
+ * lookup and failed lookup without a request. Answers of apply update the store at once.
+ *
+ * Write epoch: an answer that was asked for before a mutation of the same directory was applied is
+ * not put over what the mutation said (anchors §1.10).
+ *
+ * Local view: an entry may carry attributes of unsent bytes (files.h sets and clears them); they
+ * cover the remote ones in every answer, also when the remote has no such entry yet.
+ *
+ * The queue: mutations go to the sandbox in the order in which they were asked, one request at a
+ * time; those that wait meanwhile go together in the next (bounded by what the sandbox takes). Each
+ * request carries an operation id, so a lost answer is asked for again (promise 9). A caller that is
+ * cancelled leaves: what was not sent is not done.
+ *
+ * Where the server has no exec, the store is filled by the plain routes (plain.h).
+ *
+ * Locking: names->lock protects store and queue; never held across a request.
+ */
+#ifndef SBX_CLIENT_WORKSPACE_NAMES_H
+#define SBX_CLIENT_WORKSPACE_NAMES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "client/attr.h"
+#include "client/workspace/workspace.h"
+
+struct sbx_apply_op; /* client/apply.h */
+struct sbx_apply_result; /* client/apply.h */
+struct sbx_call;
+struct sbx_names;
+struct sbx_probe; /* client/probe.h */
+struct sbx_session;
+
+int sbx_names_new(struct sbx_session *session, const struct sbx_workspace_options *options,
+		  struct sbx_names **ret_names);
+void sbx_names_free(struct sbx_names *names);
+
+/* As sbx_ws_stat(). *ret_link (may be NULL; g_free): the raw text of a symbolic link, else NULL. */
+int sbx_names_stat(struct sbx_names *names, struct sbx_call *call, const char *path,
+		   enum sbx_stat_how how, struct sbx_attr *ret_attr, char **ret_link,
+		   int64_t *ret_valid_ms);
+int sbx_names_list(struct sbx_names *names, struct sbx_call *call, const char *path,
+		   struct sbx_listing **ret_listing);
+
+/* The remote attributes alone, local view left aside; never asks. */
+int sbx_names_remote_attr(struct sbx_names *names, const char *path, struct sbx_attr *ret_attr);
+
+/* Local view of unsent bytes: set covers, clear uncovers. Never ask, never block. */
+void sbx_names_set_local(struct sbx_names *names, const char *path, const struct sbx_attr *attr);
+void sbx_names_clear_local(struct sbx_names *names, const char *path);
+
+/* Attributes of @path that an answer to a request sent at @asked_ms (monotonic) has shown; NULL: it
+ * has shown that there is no such file. Ignored when a mutation came between. */
+void sbx_names_saw(struct sbx_names *names, const char *path, const struct sbx_attr *attr,
+		   int64_t asked_ms);
+
+/*
+ * Run @n_ops operations in the sandbox, in order, in one request together with those of other
+ * callers. Blocks until the outcome is known. Returns 0 when the request was answered: then
+ * results[i] tells each operation's errno and attributes, and the store is up to date; else the
+ * negative errno of the request (-EOPNOTSUPP without exec). With @detach an interrupted caller
+ * leaves but the operations stay queued (publishing), else they are taken back where unsent.
+ * @timeout_ms: without an answer.
+ */
+int sbx_names_apply(struct sbx_names *names, struct sbx_call *call, int64_t timeout_ms,
+		    const struct sbx_apply_op *ops, size_t n_ops,
+		    struct sbx_apply_result *ret_results);
+
+/* As sbx_names_apply() but beside the queue, for operations that may take long (copying a big file
+ * within the sandbox). */
+int sbx_names_apply_aside(struct sbx_names *names, struct sbx_call *call, int64_t timeout_ms,
+			  const struct sbx_apply_op *ops, size_t n_ops,
+			  struct sbx_apply_result *ret_results);
+
+/* What the sandbox's tools can; asks once an epoch. *ret_probe is owned by @names, valid until the
+ * epoch grows. -EOPNOTSUPP without exec. */
+int sbx_names_probe(struct sbx_names *names, struct sbx_call *call,
+		    const struct sbx_probe **ret_probe);
+/* The same, never asks; NULL when not known. */
+const struct sbx_probe *sbx_names_probe_cached(struct sbx_names *names);
+
+/*
+ * Run one of the fixed programs once: @argv as client/program.h built it (with @nonce), unframe the
+ * answer. *ret_payload: g_free. Learns and respects the sandbox's limits of command and reply.
+ * @idempotent: sent again after a lost answer.
+ */
+int sbx_names_run(struct sbx_names *names, struct sbx_call *call, int64_t timeout_ms, char **argv,
+		  const char *nonce, bool idempotent, uint8_t **ret_payload,
+		  size_t *ret_len_bytes);
+
+/* How many bytes of arguments one command may carry here (ASRT: 128 KiB for all). */
+size_t sbx_names_command_limit(struct sbx_names *names);
+
+/* Drop what is known: everything is asked again. Local views stay. */
+void sbx_names_refresh(struct sbx_names *names);
+
+/* The sandbox's clock minus ours, nanoseconds, as last seen. */
+int64_t sbx_names_clock_offset_ns(struct sbx_names *names);
+
+int sbx_names_statfs(struct sbx_names *names, struct sbx_call *call, struct statvfs *ret_st);
+
+#endif
