@@ -204,23 +204,8 @@ class Runner:
                    LSAN_OPTIONS=f"suppressions={TOP}/tests/lsan.supp:print_suppressions=0")
         if not os.path.exists(f"{TOP}/tests/lsan.supp"):
             del env["LSAN_OPTIONS"]
-        if os.environ.get("SBX_VALGRIND"):
-            env["SBX_SBXFS"] = self.valgrind_wrapper()
         env.update(extra)
         return env
-
-    def valgrind_wrapper(self):
-        """A program that runs sbxfs under valgrind, its findings in the reports directory."""
-        path = os.path.join(self.dir, "valgrind-sbxfs")
-        if not os.path.exists(path):
-            with open(path, "w", encoding="utf-8") as file:
-                file.write("#!/bin/sh\n"
-                           f"exec valgrind -q --log-file='{self.dir}/reports/valgrind.%p' "
-                           "--leak-check=full --show-leak-kinds=definite,indirect,possible "
-                           "--num-callers=25 --child-silent-after-fork=no "
-                           f"'{self.options.build}/fusefs/sbxfs' \"$@\"\n")
-            os.chmod(path, 0o755)
-        return path
 
     def run_meson(self, suite, directory, tally, env):
         """Runs the C tests of a suite; cmocka's own report gives the cases of each."""

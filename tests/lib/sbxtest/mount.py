@@ -7,7 +7,8 @@ import tempfile
 from pathlib import Path
 
 from .build import sbxfs_path
-from .process import end, find_by_argument, is_running, sanitizer_env, sanitizer_reports
+from .process import (end, find_by_argument, is_running, sanitizer_env, sanitizer_reports,
+                      valgrind)
 from .timing import scale, wait_for
 
 
@@ -56,7 +57,7 @@ class Mount:
             self.token_file.write_text(token + "\n")
             words.append(f"token_file={self.token_file}")
         self._env.update(env or {})
-        self.command = [*wrapper, sbxfs_path(), *args, "-o", ",".join(words), endpoint, self.mnt]
+        self.command = [*wrapper, *valgrind(self._report), sbxfs_path(), *args, "-o", ",".join(words), endpoint, self.mnt]
         self.pid = None
         try:
             self.start(seconds)

@@ -17,15 +17,18 @@ def is_running(pid: int) -> bool:
 
 
 def find_by_argument(program: Path, argument: str) -> list[int]:
-    """Processes running that very program with that very argument."""
-    wanted = os.fsencode(argument)
+    """Processes running that very program, be it under valgrind, with that very argument.
+
+    /proc/PID/exe can't be read of an undumpable process, which sbxfs is; its command line can.
+    """
+    wanted = os.fsencode(argument), os.fsencode(program)
     found = []
     for entry in os.listdir("/proc"):
         if not entry.isdigit():
             continue
         try:
             words = Path(f"/proc/{entry}/cmdline").read_bytes().split(b"\0")
-            if wanted in words and os.path.samefile(f"/proc/{entry}/exe", program):
+            if all(word in words for word in wanted) and is_running(int(entry)):
                 found.append(int(entry))
         except OSError:
             continue
@@ -58,5 +61,16 @@ def sanitizer_env(report: Path) -> dict:
 
 def sanitizer_reports(report: Path) -> str:
     """The text of all reports written so."""
-    return "\n".join(
-        path.read_text(errors="replace") for path in sorted(report.parent.glob(report.name + ".*")))
+    return "\n".join(path.read_text(errors="replace")
+                     for path in sorted(report.parent.glob(report.name + ".*"))).strip()
+
+
+def valgrind(report: Path) -> list:
+    """The words before a program that run it under valgrind, where the run asks for that.
+
+    Errors and leaks go to files that sanitizer_reports finds.
+    """
+    if not os.environ.get("SBX_VALGRIND"):
+        return []
+    return ["valgrind", "-q", f"--log-file={report}.%p", "--leak-check=full",
+            "--show-leak-kinds=definite,indirect,possible", "--num-callers=25", "--"]
