@@ -20,7 +20,7 @@
 #define SBX_ERRLOG_LINE_MAX 500
 
 struct sbx_errlog;
-struct sbx_failure; /* client/provider.h */
+struct sbx_failure; /* client/call.h */
 
 struct sbx_errlog *sbx_errlog_new(void);
 void sbx_errlog_free(struct sbx_errlog *log);

@@ -90,18 +90,18 @@ void sbx_session_unref(struct sbx_session *session);
  * As sbx_sessions_find(), and where @name is a UUID that is not known under another name: ask by a
  * reattach, at most once in 10 s a name and 8 a minute in all. -ENOENT: not known, or not asked.
  */
-int sbx_sessions_lookup(struct sbx_sessions *sessions, struct sbx_call *call, const char *name,
+int sbx_sessions_lookup(struct sbx_sessions *sessions, const struct sbx_call *call, const char *name,
 			struct sbx_session **ret_session);
 
 /*
  * POST /sessions with @body (JSON text or NULL). Never repeated: a lost answer is -EIO and an entry
  * in errors that a session may be left to expire. -EEXIST, -EINVAL (name, or body is no JSON object).
  */
-int sbx_sessions_create(struct sbx_sessions *sessions, struct sbx_call *call, const char *name,
+int sbx_sessions_create(struct sbx_sessions *sessions, const struct sbx_call *call, const char *name,
 			const char *body, struct sbx_session **ret_session);
 
 /* Take the living (or sleeping) session @id as @name (NULL: the id). -ENOENT: the server has none. */
-int sbx_sessions_attach(struct sbx_sessions *sessions, struct sbx_call *call, const char *id,
+int sbx_sessions_attach(struct sbx_sessions *sessions, const struct sbx_call *call, const char *id,
 			const char *name);
 
 /* Local only. -EEXIST, -EINVAL, -ENOENT. Snapshots stay with the old name. */
@@ -111,7 +111,7 @@ int sbx_sessions_rename(struct sbx_sessions *sessions, const char *from, const c
 int sbx_sessions_detach(struct sbx_sessions *sessions, const char *name);
 
 /* DELETE /sessions/:id, then forget. */
-int sbx_sessions_delete(struct sbx_sessions *sessions, struct sbx_call *call, const char *name);
+int sbx_sessions_delete(struct sbx_sessions *sessions, const struct sbx_call *call, const char *name);
 
 /* The session's own view ------------------------------------------------------------------- */
 
@@ -134,7 +134,7 @@ bool sbx_session_is_holder(struct sbx_session *session);
 int sbx_session_spool_dirfd(struct sbx_session *session);
 
 /* Verbs. reattach: alive → 0 and epoch grows; not alive → -ESTALE. refresh: epoch grows. */
-int sbx_session_reattach(struct sbx_session *session, struct sbx_call *call);
+int sbx_session_reattach(struct sbx_session *session, const struct sbx_call *call);
 void sbx_session_refresh(struct sbx_session *session);
 
 /*
@@ -142,29 +142,30 @@ void sbx_session_refresh(struct sbx_session *session);
  * epoch grew because the remote tree was laid anew; the workspace puts back there what the thaw
  * lost, before waiting operations go on. One per session; NULL removes.
  */
-typedef void (*sbx_session_thawed_fn)(void *arg, struct sbx_call *call);
+typedef void (*sbx_session_thawed_fn)(void *arg, const struct sbx_call *call);
 void sbx_session_on_thaw(struct sbx_session *session, sbx_session_thawed_fn fn, void *arg);
 
-/* Requests: the provider's operations with the additions described above. All block; all return 0
- * or a negative errno, with details in *ret_failure when it is not NULL (else they go to errors). */
-int sbx_session_get(struct sbx_session *session, struct sbx_call *call, const char *path,
-		    const struct sbx_get_request *request, struct sbx_failure *ret_failure);
-int sbx_session_put(struct sbx_session *session, struct sbx_call *call, const char *path,
-		    const struct sbx_put_request *request, struct sbx_failure *ret_failure);
-int sbx_session_stat(struct sbx_session *session, struct sbx_call *call, const char *path,
-		     struct sbx_wire_stat *ret_stat, struct sbx_failure *ret_failure);
-int sbx_session_readdir(struct sbx_session *session, struct sbx_call *call, const char *path,
-			sbx_readdir_fn fn, void *arg, struct sbx_failure *ret_failure);
-/* @idempotent: may be sent again after a lost answer (our programs carry an operation id). */
-int sbx_session_exec(struct sbx_session *session, struct sbx_call *call,
-		     const struct sbx_exec_request *request, bool idempotent,
-		     struct sbx_exec_result *ret_result, struct sbx_failure *ret_failure);
-int sbx_session_exec_detached(struct sbx_session *session, struct sbx_call *call,
-			      const struct sbx_exec_request *request,
-			      struct sbx_failure *ret_failure);
-int sbx_session_persist(struct sbx_session *session, struct sbx_call *call,
-			const struct sbx_get_request *request, struct sbx_failure *ret_failure);
-int sbx_session_hydrate(struct sbx_session *session, struct sbx_call *call,
-			const struct sbx_put_request *request, struct sbx_failure *ret_failure);
+/*
+ * Requests: the provider's operations (provider.h tells each one's contract) with the additions
+ * described above. All block, return 0 or a negative errno, and fill @call's failure when it fails;
+ * @path is as a route wants it ("." for the root). What a local disk would not have said goes to
+ * the session's errors as well.
+ */
+int sbx_session_get(struct sbx_session *session, const struct sbx_call *call, const char *path,
+		    int64_t offset, int64_t len, const struct sbx_sink *sink);
+int sbx_session_put(struct sbx_session *session, const struct sbx_call *call, const char *path,
+		    const struct sbx_source *source);
+int sbx_session_stat(struct sbx_session *session, const struct sbx_call *call, const char *path,
+		     struct sbx_stat *ret_stat);
+int sbx_session_readdir(struct sbx_session *session, const struct sbx_call *call, const char *path,
+			const struct sbx_dir_sink *sink);
+int sbx_session_exec(struct sbx_session *session, const struct sbx_call *call,
+		     const struct sbx_exec_spec *spec, struct sbx_exec_result *ret_result);
+int sbx_session_exec_detached(struct sbx_session *session, const struct sbx_call *call,
+			      const struct sbx_exec_spec *spec, sbx_exec_done_fn done, void *arg);
+int sbx_session_persist(struct sbx_session *session, const struct sbx_call *call,
+			const struct sbx_sink *sink);
+int sbx_session_hydrate(struct sbx_session *session, const struct sbx_call *call,
+			const struct sbx_source *source);
 
 #endif

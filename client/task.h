@@ -40,7 +40,7 @@ int sbx_task_start_after(struct sbx_task_pool *pool, int64_t delay_ms, sbx_task_
 
 /* Wait until the task has run: its result; -EINTR when @call is cancelled (the task goes on);
  * -ETIMEDOUT after @timeout_ms (negative: no bound). */
-int sbx_task_wait(struct sbx_task *task, struct sbx_call *call, int64_t timeout_ms);
+int sbx_task_wait(struct sbx_task *task, const struct sbx_call *call, int64_t timeout_ms);
 
 void sbx_task_unref(struct sbx_task *task);
 

@@ -50,7 +50,7 @@ int sbx_files_new(struct sbx_session *session, struct sbx_names *names,
 void sbx_files_free(struct sbx_files *files);
 
 /* sbx_ws_open(). */
-int sbx_files_open(struct sbx_files *files, struct sbx_call *call, const char *path, int flags,
+int sbx_files_open(struct sbx_files *files, const struct sbx_call *call, const char *path, int flags,
 		   mode_t mode, pid_t opener_pid, struct sbx_file **ret_file,
 		   struct sbx_attr *ret_attr);
 
@@ -61,23 +61,23 @@ uint64_t sbx_file_version(struct sbx_file *file);
 /* Up to @size bytes at @offset into @buf; short only at the end of the file. Number of bytes or a
  * negative errno: -ESTALE when the file was replaced in the sandbox and these bytes were not
  * fetched yet. */
-ssize_t sbx_file_read(struct sbx_file *file, struct sbx_call *call, void *buf, size_t size,
+ssize_t sbx_file_read(struct sbx_file *file, const struct sbx_call *call, void *buf, size_t size,
 		      uint64_t offset);
 /* Into the spool; never asks. -ENOSPC, -EFBIG from the local disk. All bytes or none. */
-ssize_t sbx_file_write(struct sbx_file *file, struct sbx_call *call, const void *buf, size_t size,
+ssize_t sbx_file_write(struct sbx_file *file, const struct sbx_call *call, const void *buf, size_t size,
 		       uint64_t offset);
-int sbx_file_flush(struct sbx_file *file, struct sbx_call *call, pid_t pid);
-int sbx_file_fsync(struct sbx_file *file, struct sbx_call *call);
+int sbx_file_flush(struct sbx_file *file, const struct sbx_call *call, pid_t pid);
+int sbx_file_fsync(struct sbx_file *file, const struct sbx_call *call);
 /* Publishes what is owed (waits for it at most the call's timeout), then drops the open file in
  * any case. The result matters only to logs. */
-int sbx_file_release(struct sbx_file *file, struct sbx_call *call);
+int sbx_file_release(struct sbx_file *file, const struct sbx_call *call);
 /* fallocate mode 0: grows the file where it is shorter. */
-int sbx_file_allocate(struct sbx_file *file, struct sbx_call *call, uint64_t offset, uint64_t len);
+int sbx_file_allocate(struct sbx_file *file, const struct sbx_call *call, uint64_t offset, uint64_t len);
 /* Copied in the sandbox, no content on the wire; publishes both first. Bytes copied or -errno. */
 ssize_t sbx_file_copy_range(struct sbx_file *in, uint64_t in_offset, struct sbx_file *out,
-			    uint64_t out_offset, size_t len, struct sbx_call *call);
+			    uint64_t out_offset, size_t len, const struct sbx_call *call);
 /* Attributes for getattr of a file by process @pid (see "When"). */
-int sbx_file_getattr(struct sbx_file *file, struct sbx_call *call, pid_t pid,
+int sbx_file_getattr(struct sbx_file *file, const struct sbx_call *call, pid_t pid,
 		     struct sbx_attr *ret_attr);
 
 /* What the name operations tell and ask. None of these waits for the network but publish. */
@@ -85,13 +85,13 @@ int sbx_file_getattr(struct sbx_file *file, struct sbx_call *call, pid_t pid,
 /* Some program has @path open, or bytes of it are unsent. */
 bool sbx_files_is_open(struct sbx_files *files, const char *path);
 /* Before a getattr of @path by @pid: publish when @pid holds unsent bytes of it. */
-int sbx_files_before_stat(struct sbx_files *files, struct sbx_call *call, const char *path,
+int sbx_files_before_stat(struct sbx_files *files, const struct sbx_call *call, const char *path,
 			  pid_t pid);
 /* Publish what is unsent of @path and below it (before rename, link, a job, …). NULL: everything. */
-int sbx_files_publish(struct sbx_files *files, struct sbx_call *call, const char *path);
+int sbx_files_publish(struct sbx_files *files, const struct sbx_call *call, const char *path);
 /* setattr of a file that has unsent bytes: *ret_done tells whether it rode along with them, else
  * the caller applies it. */
-int sbx_files_setattr(struct sbx_files *files, struct sbx_call *call, const char *path,
+int sbx_files_setattr(struct sbx_files *files, const struct sbx_call *call, const char *path,
 		      struct sbx_file *file, const struct sbx_setattr *change, bool *ret_done,
 		      struct sbx_attr *ret_attr);
 /* @path was removed here; @held (may be NULL): where the open file was set aside. Unsent bytes of a

@@ -49,10 +49,10 @@ int sbx_names_new(struct sbx_session *session, const struct sbx_workspace_option
 void sbx_names_free(struct sbx_names *names);
 
 /* As sbx_ws_stat(). *ret_link (may be NULL; g_free): the raw text of a symbolic link, else NULL. */
-int sbx_names_stat(struct sbx_names *names, struct sbx_call *call, const char *path,
+int sbx_names_stat(struct sbx_names *names, const struct sbx_call *call, const char *path,
 		   enum sbx_stat_how how, struct sbx_attr *ret_attr, char **ret_link,
 		   int64_t *ret_valid_ms);
-int sbx_names_list(struct sbx_names *names, struct sbx_call *call, const char *path,
+int sbx_names_list(struct sbx_names *names, const struct sbx_call *call, const char *path,
 		   struct sbx_listing **ret_listing);
 
 /* The remote attributes alone, local view left aside; never asks. */
@@ -75,19 +75,19 @@ void sbx_names_saw(struct sbx_names *names, const char *path, const struct sbx_a
  * leaves but the operations stay queued (publishing), else they are taken back where unsent.
  * @timeout_ms: without an answer.
  */
-int sbx_names_apply(struct sbx_names *names, struct sbx_call *call, int64_t timeout_ms,
+int sbx_names_apply(struct sbx_names *names, const struct sbx_call *call, int64_t timeout_ms,
 		    const struct sbx_apply_op *ops, size_t n_ops,
 		    struct sbx_apply_result *ret_results);
 
 /* As sbx_names_apply() but beside the queue, for operations that may take long (copying a big file
  * within the sandbox). */
-int sbx_names_apply_aside(struct sbx_names *names, struct sbx_call *call, int64_t timeout_ms,
+int sbx_names_apply_aside(struct sbx_names *names, const struct sbx_call *call, int64_t timeout_ms,
 			  const struct sbx_apply_op *ops, size_t n_ops,
 			  struct sbx_apply_result *ret_results);
 
 /* What the sandbox's tools can; asks once an epoch. *ret_probe is owned by @names, valid until the
  * epoch grows. -EOPNOTSUPP without exec. */
-int sbx_names_probe(struct sbx_names *names, struct sbx_call *call,
+int sbx_names_probe(struct sbx_names *names, const struct sbx_call *call,
 		    const struct sbx_probe **ret_probe);
 /* The same, never asks; NULL when not known. */
 const struct sbx_probe *sbx_names_probe_cached(struct sbx_names *names);
@@ -97,7 +97,7 @@ const struct sbx_probe *sbx_names_probe_cached(struct sbx_names *names);
  * answer. *ret_payload: g_free. Learns and respects the sandbox's limits of command and reply.
  * @idempotent: sent again after a lost answer.
  */
-int sbx_names_run(struct sbx_names *names, struct sbx_call *call, int64_t timeout_ms, char **argv,
+int sbx_names_run(struct sbx_names *names, const struct sbx_call *call, int64_t timeout_ms, char **argv,
 		  const char *nonce, bool idempotent, uint8_t **ret_payload,
 		  size_t *ret_len_bytes);
 
@@ -110,6 +110,6 @@ void sbx_names_refresh(struct sbx_names *names);
 /* The sandbox's clock minus ours, nanoseconds, as last seen. */
 int64_t sbx_names_clock_offset_ns(struct sbx_names *names);
 
-int sbx_names_statfs(struct sbx_names *names, struct sbx_call *call, struct statvfs *ret_st);
+int sbx_names_statfs(struct sbx_names *names, const struct sbx_call *call, struct statvfs *ret_st);
 
 #endif

@@ -71,7 +71,7 @@ enum sbx_stat_how {
  * lstat. *ret_valid_ms (may be NULL): for how long the answer, a -ENOENT too, may be believed from
  * now (0 with unsent bytes).
  */
-int sbx_ws_stat(struct sbx_workspace *ws, struct sbx_call *call, const char *path,
+int sbx_ws_stat(struct sbx_workspace *ws, const struct sbx_call *call, const char *path,
 		enum sbx_stat_how how, struct sbx_attr *ret_attr, int64_t *ret_valid_ms);
 
 /* A directory as it was at one moment, entries in a fixed order. Immutable, reference counted. */
@@ -85,7 +85,7 @@ struct sbx_listing {
 	size_t n_entries;
 	struct sbx_dirent *entries;
 };
-int sbx_ws_list(struct sbx_workspace *ws, struct sbx_call *call, const char *path,
+int sbx_ws_list(struct sbx_workspace *ws, const struct sbx_call *call, const char *path,
 		struct sbx_listing **ret_listing);
 void sbx_listing_unref(struct sbx_listing *listing);
 
@@ -94,25 +94,25 @@ void sbx_listing_unref(struct sbx_listing *listing);
  * lie between the mount's own root and the workspace's root (2 for MNT/dev1/fs; 0 when the mount's
  * root is the workspace's, `subtree`). @raw: the text as it stands in the sandbox.
  */
-int sbx_ws_readlink(struct sbx_workspace *ws, struct sbx_call *call, const char *path,
+int sbx_ws_readlink(struct sbx_workspace *ws, const struct sbx_call *call, const char *path,
 		    const struct sbx_link_view *view, char **ret_target);
 
 /* Mutations: done in the sandbox when they return 0, in the order in which they were asked; at most
  * mutation_timeout_ms. Cancelled while queued: not done; while sent: -EINTR, may be done. Those that
  * answer with attributes give the sandbox's own. -EROFS, -EOPNOTSUPP without exec. -------------- */
 
-int sbx_ws_mkdir(struct sbx_workspace *ws, struct sbx_call *call, const char *path, mode_t mode,
+int sbx_ws_mkdir(struct sbx_workspace *ws, const struct sbx_call *call, const char *path, mode_t mode,
 		 struct sbx_attr *ret_attr);
-int sbx_ws_rmdir(struct sbx_workspace *ws, struct sbx_call *call, const char *path);
+int sbx_ws_rmdir(struct sbx_workspace *ws, const struct sbx_call *call, const char *path);
 /* An open file is set aside in .sbxfs/held in the same request, so that its readers go on. */
-int sbx_ws_unlink(struct sbx_workspace *ws, struct sbx_call *call, const char *path);
+int sbx_ws_unlink(struct sbx_workspace *ws, const struct sbx_call *call, const char *path);
 /* @flags: 0 or RENAME_NOREPLACE; others -EINVAL. */
-int sbx_ws_rename(struct sbx_workspace *ws, struct sbx_call *call, const char *from, const char *to,
+int sbx_ws_rename(struct sbx_workspace *ws, const struct sbx_call *call, const char *from, const char *to,
 		  unsigned int flags);
-int sbx_ws_link(struct sbx_workspace *ws, struct sbx_call *call, const char *from, const char *to,
+int sbx_ws_link(struct sbx_workspace *ws, const struct sbx_call *call, const char *from, const char *to,
 		struct sbx_attr *ret_attr);
 /* @target as the local program gave it; mapped back to what it means in the sandbox (links.h). */
-int sbx_ws_symlink(struct sbx_workspace *ws, struct sbx_call *call, const char *target,
+int sbx_ws_symlink(struct sbx_workspace *ws, const struct sbx_call *call, const char *target,
 		   const char *path, const struct sbx_link_view *view, struct sbx_attr *ret_attr);
 
 enum {
@@ -132,12 +132,12 @@ struct sbx_setattr {
 };
 /* @file (may be NULL): the open file that the caller holds; a change of a file with unsent bytes
  * rides along with them. */
-int sbx_ws_setattr(struct sbx_workspace *ws, struct sbx_call *call, const char *path,
+int sbx_ws_setattr(struct sbx_workspace *ws, const struct sbx_call *call, const char *path,
 		   struct sbx_file *file, const struct sbx_setattr *change,
 		   struct sbx_attr *ret_attr);
 
 /* From a value up to 30 s old; waits at most a second for a new one, never wakes a session. */
-int sbx_ws_statfs(struct sbx_workspace *ws, struct sbx_call *call, struct statvfs *ret_st);
+int sbx_ws_statfs(struct sbx_workspace *ws, const struct sbx_call *call, struct statvfs *ret_st);
 
 /* Open files: see files.h for what each promises ------------------------------------------- */
 
@@ -146,14 +146,14 @@ int sbx_ws_statfs(struct sbx_workspace *ws, struct sbx_call *call, struct statvf
  * whose FLUSH publishes (kernel.md). A FIFO, socket or device: -ENXIO; a directory: -EISDIR; a
  * symbolic link: -ELOOP. *ret_created may be NULL.
  */
-int sbx_ws_open(struct sbx_workspace *ws, struct sbx_call *call, const char *path, int flags,
+int sbx_ws_open(struct sbx_workspace *ws, const struct sbx_call *call, const char *path, int flags,
 		mode_t mode, pid_t opener_pid, struct sbx_file **ret_file,
 		struct sbx_attr *ret_attr);
 
 /* Unsent bytes of the session: number of files and bytes, never asks. */
 void sbx_ws_pending(struct sbx_workspace *ws, size_t *ret_files, uint64_t *ret_bytes);
 /* Publish all unsent bytes; 0 only when nothing is left. */
-int sbx_ws_sync(struct sbx_workspace *ws, struct sbx_call *call);
+int sbx_ws_sync(struct sbx_workspace *ws, const struct sbx_call *call);
 /* Drop caches: the next answers are asked for. Unsent bytes stay. */
 void sbx_ws_refresh(struct sbx_workspace *ws);
 
