@@ -5,7 +5,7 @@
  * requests of the layers above go through sbx_session_*(), which add to the provider's call:
  *
  *  - admission: after the first time-out calls fail fast with -EHOSTUNREACH until one probe finds
- *    the server again (a caller waits for a running probe for at most a second);
+ *    the server again (a caller waits for a probe in the first second after it was begun);
  *  - quiet revival: `session_not_found` means archived or gone. One caller reattaches (a second try
  *    before `alive: false` is believed), the others wait for it, then each repeats its request;
  *    a session that is gone gives -ESTALE;
@@ -133,6 +133,9 @@ bool sbx_session_is_holder(struct sbx_session *session);
 /* Directory descriptor of sessions/NAME/spool, owned by the session. */
 int sbx_session_spool_dirfd(struct sbx_session *session);
 
+/* The session as SandboxSessionState (wire.md D): one JSON object and a newline; g_free(). */
+char *sbx_session_state_json(struct sbx_session *session);
+
 /* Verbs. reattach: alive → 0 and epoch grows; not alive → -ESTALE. refresh: epoch grows. */
 int sbx_session_reattach(struct sbx_session *session, const struct sbx_call *call);
 void sbx_session_refresh(struct sbx_session *session);
@@ -140,7 +143,8 @@ void sbx_session_refresh(struct sbx_session *session);
 /*
  * Called (without a lock held, from the thread that revived) after a thaw or resume whenever the
  * epoch grew because the remote tree was laid anew; the workspace puts back there what the thaw
- * lost, before waiting operations go on. One per session; NULL removes.
+ * lost. Requests of others wait meanwhile; those of the hook carry call->mending. One per session;
+ * NULL removes.
  */
 typedef void (*sbx_session_thawed_fn)(void *arg, const struct sbx_call *call);
 void sbx_session_on_thaw(struct sbx_session *session, sbx_session_thawed_fn fn, void *arg);
