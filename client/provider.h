@@ -31,6 +31,7 @@
 
 #include "client/call.h"
 #include "client/http.h"
+#include "client/json.h"
 #include "client/stats.h"
 
 #define SBX_ID_MAX   64
@@ -213,8 +214,5 @@ struct sbx_provider {
 int sbx_provider_wire_new(const struct sbx_endpoint *endpoint, struct sbx_token *token,
 			  const struct sbx_http_options *options,
 			  struct sbx_provider **ret_provider, const char **ret_reason);
-
-/* [A-Za-z0-9-]{1,64}: all that may be put in a URL or a file name as a session id. */
-bool sbx_id_valid(const char *id);
 
 #endif
