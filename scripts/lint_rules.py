@@ -16,7 +16,7 @@ MAX_COLUMNS = 100
 # Files that may see <fuse_lowlevel.h>: the op layer, the notifier, main.
 FUSE_LOWLEVEL = re.compile(r"fusefs/(main|ops[a-z_]*|notify|reply)\.[ch]$")
 # The one place that maps ENOSYS away.
-ENOSYS = re.compile(r"client/errno_table\.c$")
+ENOSYS = re.compile(r"client/errmap\.c$")
 # The only file that includes it; tests/sbxd is a program of its own.
 ONLY = {"curl/": "client/http.c", "cjson/": "client/json.c", "cJSON": "client/json.c"}
 
