@@ -16,7 +16,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define SBX_ERRLOG_MAX 64
+#define SBX_ERRLOG_MAX	    64
 #define SBX_ERRLOG_LINE_MAX 500
 
 struct sbx_errlog;

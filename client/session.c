@@ -15,20 +15,17 @@
 /* A new probe is begun this long after one that failed. */
 #define PROBE_PAUSE_MS 1000
 /* Callers wait for a probe only in its first second. */
-#define PROBE_WAIT_MS 1000
+#define PROBE_WAIT_MS	 1000
 #define PROBE_TIMEOUT_MS 5000
 /* A call that failed after less than this did not stand still: it was short of time. */
-#define DOWN_AFTER_MS(timeout_ms) ((timeout_ms) * 9 / 10)
+#define DOWN_AFTER_MS(timeout_ms) ((timeout_ms)*9 / 10)
 
 const char *sbx_session_state_name(enum sbx_session_state state)
 {
 	static const char *const names[] = {
-		[SBX_SESSION_UNKNOWN] = "unknown",
-		[SBX_SESSION_LIVE] = "live",
-		[SBX_SESSION_ASLEEP] = "asleep",
-		[SBX_SESSION_GONE] = "gone",
-		[SBX_SESSION_DENIED] = "denied",
-		[SBX_SESSION_UNREACHABLE] = "unreachable",
+		[SBX_SESSION_UNKNOWN] = "unknown", [SBX_SESSION_LIVE] = "live",
+		[SBX_SESSION_ASLEEP] = "asleep",   [SBX_SESSION_GONE] = "gone",
+		[SBX_SESSION_DENIED] = "denied",   [SBX_SESSION_UNREACHABLE] = "unreachable",
 	};
 
 	return names[state];
@@ -404,8 +401,8 @@ struct session_request {
 	void *arg;
 };
 
-static void session_learn(struct sbx_session *session, int result, const struct sbx_failure *failure,
-			  int64_t took_ms)
+static void session_learn(struct sbx_session *session, int result,
+			  const struct sbx_failure *failure, int64_t took_ms)
 {
 	const struct sbx_sessions_options *options = &session->sessions->options;
 
@@ -465,7 +462,8 @@ static int session_perform(struct sbx_session *session, const struct sbx_call *c
 		if (call->failure)
 			*call->failure = failure;
 		if (!sbx_errno_is_ordinary(r))
-			sbx_errlog_failure(session->errors, request->op, request->path, r, &failure);
+			sbx_errlog_failure(session->errors, request->op, request->path, r,
+					   &failure);
 	}
 	return r;
 }
@@ -597,8 +595,9 @@ int sbx_session_exec_detached(struct sbx_session *session, const struct sbx_call
 {
 	struct exec_arg exec = { .spec = spec, .done = done, .done_arg = arg };
 
-	return session_perform(session, call,
-			       &(struct session_request){ "exec", NULL, send_exec_detached, &exec });
+	return session_perform(
+		session, call,
+		&(struct session_request){ "exec", NULL, send_exec_detached, &exec });
 }
 
 static int send_persist(struct sbx_provider *provider, const struct sbx_call *call, const char *id,
@@ -610,9 +609,9 @@ static int send_persist(struct sbx_provider *provider, const struct sbx_call *ca
 int sbx_session_persist(struct sbx_session *session, const struct sbx_call *call,
 			const struct sbx_sink *sink)
 {
-	return session_perform(session, call,
-			       &(struct session_request){ "persist", NULL, send_persist,
-							  (void *)sink });
+	return session_perform(
+		session, call,
+		&(struct session_request){ "persist", NULL, send_persist, (void *)sink });
 }
 
 static int send_hydrate(struct sbx_provider *provider, const struct sbx_call *call, const char *id,
@@ -624,9 +623,9 @@ static int send_hydrate(struct sbx_provider *provider, const struct sbx_call *ca
 int sbx_session_hydrate(struct sbx_session *session, const struct sbx_call *call,
 			const struct sbx_source *source)
 {
-	return session_perform(session, call,
-			       &(struct session_request){ "hydrate", NULL, send_hydrate,
-							  (void *)source });
+	return session_perform(
+		session, call,
+		&(struct session_request){ "hydrate", NULL, send_hydrate, (void *)source });
 }
 
 /* The session's own view ---------------------------------------------------------------------- */

@@ -69,7 +69,8 @@ struct sbx_sessions_options {
  */
 int sbx_sessions_new(struct sbx_provider *provider, struct sbx_statedir *dir,
 		     struct sbx_errlog *errors, struct sbx_task_pool *pool,
-		     const struct sbx_sessions_options *options, struct sbx_sessions **ret_sessions);
+		     const struct sbx_sessions_options *options,
+		     struct sbx_sessions **ret_sessions);
 void sbx_sessions_free(struct sbx_sessions *sessions);
 
 /* [A-Za-z0-9][A-Za-z0-9._-]{0,63} and not one of ours (control, status, errors, stats, snapshots,
@@ -90,15 +91,15 @@ void sbx_session_unref(struct sbx_session *session);
  * As sbx_sessions_find(), and where @name is a UUID that is not known under another name: ask by a
  * reattach, at most once in 10 s a name and 8 a minute in all. -ENOENT: not known, or not asked.
  */
-int sbx_sessions_lookup(struct sbx_sessions *sessions, const struct sbx_call *call, const char *name,
-			struct sbx_session **ret_session);
+int sbx_sessions_lookup(struct sbx_sessions *sessions, const struct sbx_call *call,
+			const char *name, struct sbx_session **ret_session);
 
 /*
  * POST /sessions with @body (JSON text or NULL). Never repeated: a lost answer is -EIO and an entry
  * in errors that a session may be left to expire. -EEXIST, -EINVAL (name, or body is no JSON object).
  */
-int sbx_sessions_create(struct sbx_sessions *sessions, const struct sbx_call *call, const char *name,
-			const char *body, struct sbx_session **ret_session);
+int sbx_sessions_create(struct sbx_sessions *sessions, const struct sbx_call *call,
+			const char *name, const char *body, struct sbx_session **ret_session);
 
 /* Take the living (or sleeping) session @id as @name (NULL: the id). -ENOENT: the server has none. */
 int sbx_sessions_attach(struct sbx_sessions *sessions, const struct sbx_call *call, const char *id,
@@ -111,7 +112,8 @@ int sbx_sessions_rename(struct sbx_sessions *sessions, const char *from, const c
 int sbx_sessions_detach(struct sbx_sessions *sessions, const char *name);
 
 /* DELETE /sessions/:id, then forget. */
-int sbx_sessions_delete(struct sbx_sessions *sessions, const struct sbx_call *call, const char *name);
+int sbx_sessions_delete(struct sbx_sessions *sessions, const struct sbx_call *call,
+			const char *name);
 
 /* The session's own view ------------------------------------------------------------------- */
 

@@ -120,7 +120,8 @@ fail:
 		close(base_fd);
 	*ret_message = r == -EPERM
 			       ? g_strdup_printf("%s: belongs to another user or others may write "
-						 "in it", base)
+						 "in it",
+						 base)
 			       : g_strdup_printf("%s: %s", base, g_strerror(-r));
 	return r;
 }
@@ -128,10 +129,10 @@ fail:
 int sbx_statedir_open(const char *state_dir, const char *cache_dir, const char *endpoint_dirname,
 		      struct sbx_statedir **ret_dir, char **ret_message)
 {
-	g_autofree char *state = statedir_choose(state_dir, "XDG_STATE_HOME", ".local/state",
-						 "/var/lib/sbxfs");
-	g_autofree char *cache = statedir_choose(cache_dir, "XDG_CACHE_HOME", ".cache",
-						 "/var/cache/sbxfs");
+	g_autofree char *state =
+		statedir_choose(state_dir, "XDG_STATE_HOME", ".local/state", "/var/lib/sbxfs");
+	g_autofree char *cache =
+		statedir_choose(cache_dir, "XDG_CACHE_HOME", ".cache", "/var/cache/sbxfs");
 	struct sbx_statedir *dir = g_new0(struct sbx_statedir, 1);
 	static const char *const subdirs[] = { "sessions", "snapshots" };
 	int r;
@@ -149,8 +150,8 @@ int sbx_statedir_open(const char *state_dir, const char *cache_dir, const char *
 
 		if (fd < 0) {
 			r = fd;
-			*ret_message = g_strdup_printf("%s/%s: %s", dir->path, subdirs[i],
-						       g_strerror(-r));
+			*ret_message =
+				g_strdup_printf("%s/%s: %s", dir->path, subdirs[i], g_strerror(-r));
 			goto fail;
 		}
 		close(fd);

@@ -10,7 +10,7 @@
 
 /* Enough for curl, zlib and our own frames; a thousand of them cost address space only. */
 #define TASK_STACK_BYTES (256 * 1024)
-#define TASK_IDLE_MS 10000
+#define TASK_IDLE_MS	 10000
 
 struct sbx_task {
 	struct sbx_task *next; /* pool->lock: in the ready or the delayed list */

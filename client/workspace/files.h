@@ -50,8 +50,8 @@ int sbx_files_new(struct sbx_session *session, struct sbx_names *names,
 void sbx_files_free(struct sbx_files *files);
 
 /* sbx_ws_open(). */
-int sbx_files_open(struct sbx_files *files, const struct sbx_call *call, const char *path, int flags,
-		   mode_t mode, pid_t opener_pid, struct sbx_file **ret_file,
+int sbx_files_open(struct sbx_files *files, const struct sbx_call *call, const char *path,
+		   int flags, mode_t mode, pid_t opener_pid, struct sbx_file **ret_file,
 		   struct sbx_attr *ret_attr);
 
 /* Identity of the content that the open file reads; equal values mean equal bytes, so the kernel's
@@ -64,15 +64,16 @@ uint64_t sbx_file_version(struct sbx_file *file);
 ssize_t sbx_file_read(struct sbx_file *file, const struct sbx_call *call, void *buf, size_t size,
 		      uint64_t offset);
 /* Into the spool; never asks. -ENOSPC, -EFBIG from the local disk. All bytes or none. */
-ssize_t sbx_file_write(struct sbx_file *file, const struct sbx_call *call, const void *buf, size_t size,
-		       uint64_t offset);
+ssize_t sbx_file_write(struct sbx_file *file, const struct sbx_call *call, const void *buf,
+		       size_t size, uint64_t offset);
 int sbx_file_flush(struct sbx_file *file, const struct sbx_call *call, pid_t pid);
 int sbx_file_fsync(struct sbx_file *file, const struct sbx_call *call);
 /* Publishes what is owed (waits for it at most the call's timeout), then drops the open file in
  * any case. The result matters only to logs. */
 int sbx_file_release(struct sbx_file *file, const struct sbx_call *call);
 /* fallocate mode 0: grows the file where it is shorter. */
-int sbx_file_allocate(struct sbx_file *file, const struct sbx_call *call, uint64_t offset, uint64_t len);
+int sbx_file_allocate(struct sbx_file *file, const struct sbx_call *call, uint64_t offset,
+		      uint64_t len);
 /* Copied in the sandbox, no content on the wire; publishes both first. Bytes copied or -errno. */
 ssize_t sbx_file_copy_range(struct sbx_file *in, uint64_t in_offset, struct sbx_file *out,
 			    uint64_t out_offset, size_t len, const struct sbx_call *call);

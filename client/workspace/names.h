@@ -97,8 +97,8 @@ const struct sbx_probe *sbx_names_probe_cached(struct sbx_names *names);
  * answer. *ret_payload: g_free. Learns and respects the sandbox's limits of command and reply.
  * @idempotent: sent again after a lost answer.
  */
-int sbx_names_run(struct sbx_names *names, const struct sbx_call *call, int64_t timeout_ms, char **argv,
-		  const char *nonce, bool idempotent, uint8_t **ret_payload,
+int sbx_names_run(struct sbx_names *names, const struct sbx_call *call, int64_t timeout_ms,
+		  char **argv, const char *nonce, bool idempotent, uint8_t **ret_payload,
 		  size_t *ret_len_bytes);
 
 /* How many bytes of arguments one command may carry here (ASRT: 128 KiB for all). */

@@ -101,16 +101,16 @@ int sbx_ws_readlink(struct sbx_workspace *ws, const struct sbx_call *call, const
  * mutation_timeout_ms. Cancelled while queued: not done; while sent: -EINTR, may be done. Those that
  * answer with attributes give the sandbox's own. -EROFS, -EOPNOTSUPP without exec. -------------- */
 
-int sbx_ws_mkdir(struct sbx_workspace *ws, const struct sbx_call *call, const char *path, mode_t mode,
-		 struct sbx_attr *ret_attr);
+int sbx_ws_mkdir(struct sbx_workspace *ws, const struct sbx_call *call, const char *path,
+		 mode_t mode, struct sbx_attr *ret_attr);
 int sbx_ws_rmdir(struct sbx_workspace *ws, const struct sbx_call *call, const char *path);
 /* An open file is set aside in .sbxfs/held in the same request, so that its readers go on. */
 int sbx_ws_unlink(struct sbx_workspace *ws, const struct sbx_call *call, const char *path);
 /* @flags: 0 or RENAME_NOREPLACE; others -EINVAL. */
-int sbx_ws_rename(struct sbx_workspace *ws, const struct sbx_call *call, const char *from, const char *to,
-		  unsigned int flags);
-int sbx_ws_link(struct sbx_workspace *ws, const struct sbx_call *call, const char *from, const char *to,
-		struct sbx_attr *ret_attr);
+int sbx_ws_rename(struct sbx_workspace *ws, const struct sbx_call *call, const char *from,
+		  const char *to, unsigned int flags);
+int sbx_ws_link(struct sbx_workspace *ws, const struct sbx_call *call, const char *from,
+		const char *to, struct sbx_attr *ret_attr);
 /* @target as the local program gave it; mapped back to what it means in the sandbox (links.h). */
 int sbx_ws_symlink(struct sbx_workspace *ws, const struct sbx_call *call, const char *target,
 		   const char *path, const struct sbx_link_view *view, struct sbx_attr *ret_attr);

@@ -1,0 +1,527 @@
+#include "client/session.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "client/errlog.h"
+#include "client/json.h"
+#include "client/session_impl.h"
+#include "client/statedir.h"
+#include "client/task.h"
+
+#define SESSION_NAME_MAX    64
+#define SESSION_FILE_MAX    (1 << 20)
+#define PROBE_NAME_PAUSE_MS 10000
+#define PROBE_MINUTE_MS	    60000
+
+bool sbx_session_name_is_valid(const char *name)
+{
+	static const char *const ours[] = { "control", "status",    "errors",
+					    "stats",   "snapshots", "README.md" };
+	size_t len = strlen(name);
+
+	if (!len || len > SESSION_NAME_MAX || !g_ascii_isalnum(name[0]))
+		return false;
+	for (size_t i = 0; i < len; i++)
+		if (!g_ascii_isalnum(name[i]) && !strchr("._-", name[i]))
+			return false;
+	for (size_t i = 0; i < G_N_ELEMENTS(ours); i++)
+		if (!strcmp(name, ours[i]))
+			return false;
+	return true;
+}
+
+bool sbx_session_name_is_uuid(const char *name)
+{
+	static const char form[] = "xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx";
+
+	if (strlen(name) != sizeof(form) - 1)
+		return false;
+	for (size_t i = 0; form[i]; i++)
+		if (form[i] == '-' ? name[i] != '-' : !g_ascii_isxdigit(name[i]))
+			return false;
+	return true;
+}
+
+static void session_unref_void(void *session)
+{
+	sbx_session_unref(session);
+}
+
+/* Remembered sessions ------------------------------------------------------------------------- */
+
+static int sessions_load_one(struct sbx_sessions *sessions, int sessions_fd, const char *name)
+{
+	struct sbx_json *object = NULL;
+	const char *id, *root, *body = NULL, *tag;
+	g_autofree char *text = NULL;
+	struct sbx_session *session;
+	size_t len;
+	int dirfd, r;
+
+	dirfd = openat(sessions_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (dirfd < 0)
+		return -errno;
+	r = sbx_file_read(dirfd, "session.json", SESSION_FILE_MAX, &text, &len);
+	close(dirfd);
+	if (r < 0)
+		return r;
+	r = sbx_json_parse(text, len, SBX_JSON_VALUES_DEFAULT, &object);
+	if (r < 0)
+		return r;
+	r = sbx_json_get_id(object, "id", &id);
+	if (r == 0)
+		r = sbx_json_get_string(object, "root", SBX_ROOT_MAX - 1, &root);
+	if (r == 0)
+		r = sbx_json_get_id(object, "tag", &tag);
+	if (r == 0 && sbx_json_get_string(object, "body", SESSION_FILE_MAX, &body) < 0)
+		body = NULL;
+	if (r == 0) {
+		session = sbx_session_new(sessions, name, id, root, body, tag, &r);
+		if (session)
+			g_hash_table_insert(sessions->by_name, g_strdup(name), session);
+	}
+	sbx_json_free(object);
+	return r;
+}
+
+static int sessions_load(struct sbx_sessions *sessions)
+{
+	int fd = sbx_statedir_opendir(sessions->dir, "sessions");
+	struct dirent *e;
+	DIR *d;
+
+	if (fd < 0)
+		return fd;
+	d = fdopendir(fd);
+	if (!d) {
+		int r = -errno;
+
+		close(fd);
+		return r;
+	}
+	while ((e = readdir(d))) {
+		int r;
+
+		if (!sbx_session_name_is_valid(e->d_name))
+			continue;
+		r = sessions_load_one(sessions, fd, e->d_name);
+		/* Without session.json: left by a create that was ended half way. */
+		if (r < 0 && r != -ENOENT)
+			sbx_errlog_note(sessions->errors, "remember", e->d_name, r,
+					"session.json can't be read; the session is not shown");
+	}
+	closedir(d);
+	return 0;
+}
+
+int sbx_sessions_new(struct sbx_provider *provider, struct sbx_statedir *dir,
+		     struct sbx_errlog *errors, struct sbx_task_pool *pool,
+		     const struct sbx_sessions_options *options, struct sbx_sessions **ret_sessions)
+{
+	struct sbx_sessions *sessions = g_new0(struct sbx_sessions, 1);
+	int r;
+
+	sessions->provider = provider;
+	sessions->dir = dir;
+	sessions->errors = errors;
+	sessions->pool = pool;
+	sessions->options = *options;
+	pthread_mutex_init(&sessions->lock, NULL);
+	sessions->by_name =
+		g_hash_table_new_full(g_str_hash, g_str_equal, g_free, session_unref_void);
+	sessions->reserved = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, NULL);
+	sessions->probed = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, g_free);
+	for (size_t i = 0; i < G_N_ELEMENTS(sessions->probes_ms); i++)
+		sessions->probes_ms[i] = -PROBE_MINUTE_MS;
+	r = sessions_load(sessions);
+	if (r < 0) {
+		sbx_sessions_free(sessions);
+		return r;
+	}
+	*ret_sessions = sessions;
+	return 0;
+}
+
+void sbx_sessions_free(struct sbx_sessions *sessions)
+{
+	if (!sessions)
+		return;
+	g_hash_table_destroy(sessions->by_name);
+	g_hash_table_destroy(sessions->reserved);
+	g_hash_table_destroy(sessions->probed);
+	pthread_mutex_destroy(&sessions->lock);
+	g_free(sessions);
+}
+
+/* The table ----------------------------------------------------------------------------------- */
+
+static int name_compare(const void *a, const void *b)
+{
+	return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+char **sbx_sessions_list(struct sbx_sessions *sessions)
+{
+	GPtrArray *names = g_ptr_array_new();
+	GHashTableIter iter;
+	void *name;
+
+	pthread_mutex_lock(&sessions->lock);
+	g_hash_table_iter_init(&iter, sessions->by_name);
+	while (g_hash_table_iter_next(&iter, &name, NULL))
+		g_ptr_array_add(names, g_strdup(name));
+	pthread_mutex_unlock(&sessions->lock);
+	g_ptr_array_sort(names, name_compare);
+	g_ptr_array_add(names, NULL);
+	return (char **)g_ptr_array_free(names, FALSE);
+}
+
+struct sbx_session *sbx_sessions_find(struct sbx_sessions *sessions, const char *name)
+{
+	struct sbx_session *session;
+
+	pthread_mutex_lock(&sessions->lock);
+	session = g_hash_table_lookup(sessions->by_name, name);
+	if (session)
+		sbx_session_ref(session);
+	pthread_mutex_unlock(&sessions->lock);
+	return session;
+}
+
+static bool sessions_knows_id_locked(struct sbx_sessions *sessions, const char *id)
+{
+	GHashTableIter iter;
+	bool found = false;
+	void *value;
+
+	g_hash_table_iter_init(&iter, sessions->by_name);
+	while (!found && g_hash_table_iter_next(&iter, NULL, &value)) {
+		g_autofree char *known = sbx_session_id(value);
+
+		found = !g_ascii_strcasecmp(known, id);
+	}
+	return found;
+}
+
+/* Take @name for a session that is being made: 0, -EINVAL, -EEXIST. */
+static int sessions_reserve(struct sbx_sessions *sessions, const char *name, const char *id)
+{
+	int r = 0;
+
+	if (!sbx_session_name_is_valid(name))
+		return -EINVAL;
+	pthread_mutex_lock(&sessions->lock);
+	if (g_hash_table_contains(sessions->by_name, name) ||
+	    g_hash_table_contains(sessions->reserved, name) ||
+	    (id && sessions_knows_id_locked(sessions, id)))
+		r = -EEXIST;
+	else
+		g_hash_table_add(sessions->reserved, g_strdup(name));
+	pthread_mutex_unlock(&sessions->lock);
+	return r;
+}
+
+/* End the reservation; @session (may be NULL) goes into the table, its reference with it. */
+static void sessions_settle(struct sbx_sessions *sessions, const char *name,
+			    struct sbx_session *session)
+{
+	pthread_mutex_lock(&sessions->lock);
+	g_hash_table_remove(sessions->reserved, name);
+	if (session)
+		g_hash_table_insert(sessions->by_name, g_strdup(name), session);
+	pthread_mutex_unlock(&sessions->lock);
+}
+
+/* A session that the server has just named becomes known and remembered. */
+static int sessions_enter(struct sbx_sessions *sessions, const char *name, const char *body,
+			  const struct sbx_session_ref *ref)
+{
+	struct sbx_session *session;
+	int r = 0;
+
+	session = sbx_session_new(sessions, name, ref->id, ref->root, body, NULL, &r);
+	if (!session)
+		return r;
+	session->state = SBX_SESSION_LIVE;
+	session->seen_ms = g_get_real_time() / 1000;
+	r = sbx_session_save(session);
+	if (r < 0) {
+		sbx_session_unref(session);
+		return r;
+	}
+	sessions_settle(sessions, name, session);
+	return 0;
+}
+
+/* Making, taking, forgetting ------------------------------------------------------------------ */
+
+/* Runs on the pool, so that a caller who leaves does not leave a session behind that nobody knows. */
+struct create_job {
+	struct sbx_sessions *sessions;
+	char *name;
+	char *body;
+	struct sbx_failure failure;
+};
+
+static void create_job_free(void *arg)
+{
+	struct create_job *job = arg;
+
+	g_free(job->name);
+	g_free(job->body);
+	g_free(job);
+}
+
+static int create_run(void *arg)
+{
+	struct create_job *job = arg;
+	struct sbx_sessions *sessions = job->sessions;
+	struct sbx_provider *provider = sessions->provider;
+	struct sbx_call call = { .stall_timeout_ms = sessions->options.mutation_timeout_ms,
+				 .failure = &job->failure };
+	struct sbx_session_ref *ref = g_new0(struct sbx_session_ref, 1);
+	int r;
+
+	r = provider->ops->create(provider, &call, job->body, ref);
+	if (r == 0)
+		r = sessions_enter(sessions, job->name, job->body, ref);
+	if (r < 0)
+		sessions_settle(sessions, job->name, NULL);
+	if (r < 0 && job->failure.maybe_done) {
+		sbx_errlog_failure(sessions->errors, "create", job->name, r, &job->failure);
+		sbx_errlog_note(sessions->errors, "create", job->name, -EIO,
+				"the answer was lost: a session may be left on the server to "
+				"expire");
+		r = -EIO;
+	} else if (r < 0) {
+		sbx_errlog_failure(sessions->errors, "create", job->name, r, &job->failure);
+	}
+	g_free(ref);
+	return r;
+}
+
+int sbx_sessions_create(struct sbx_sessions *sessions, const struct sbx_call *call,
+			const char *name, const char *body, struct sbx_session **ret_session)
+{
+	struct sbx_task *task = NULL;
+	struct create_job *job;
+	int r;
+
+	if (body) {
+		struct sbx_json *object = NULL;
+
+		r = sbx_json_parse(body, strlen(body), SBX_JSON_VALUES_DEFAULT, &object);
+		if (r == 0 && !sbx_json_is_object(object))
+			r = -EINVAL;
+		sbx_json_free(object);
+		if (r < 0)
+			return -EINVAL;
+	}
+	r = sessions_reserve(sessions, name, NULL);
+	if (r < 0)
+		return r;
+	job = g_new0(struct create_job, 1);
+	job->sessions = sessions;
+	job->name = g_strdup(name);
+	job->body = g_strdup(body);
+	r = sbx_task_start(sessions->pool, create_run, job, create_job_free, &task);
+	if (r < 0) {
+		sessions_settle(sessions, name, NULL);
+		create_job_free(job);
+		return r;
+	}
+	r = sbx_task_wait(task, call, -1);
+	sbx_task_unref(task);
+	if (r < 0)
+		return r;
+	*ret_session = sbx_sessions_find(sessions, name);
+	return *ret_session ? 0 : -ENOENT;
+}
+
+int sbx_sessions_attach(struct sbx_sessions *sessions, const struct sbx_call *call, const char *id,
+			const char *name)
+{
+	struct sbx_provider *provider = sessions->provider;
+	struct sbx_failure failure = { 0 };
+	struct sbx_call own = *call;
+	struct sbx_session_ref *ref;
+	bool alive = false;
+	int r;
+
+	if (!sbx_id_valid(id))
+		return -EINVAL;
+	if (!name)
+		name = id;
+	r = sessions_reserve(sessions, name, id);
+	if (r < 0)
+		return r;
+	own.failure = &failure;
+	ref = g_new0(struct sbx_session_ref, 1);
+	r = provider->ops->reattach(provider, &own, id, &alive, ref);
+	if (r < 0 && !sbx_errno_is_ordinary(r))
+		sbx_errlog_failure(sessions->errors, "attach", name, r, &failure);
+	if (r == 0 && !alive)
+		r = -ENOENT;
+	if (r == 0)
+		r = sessions_enter(sessions, name, NULL, ref);
+	if (r < 0)
+		sessions_settle(sessions, name, NULL);
+	g_free(ref);
+	return r;
+}
+
+/* Is a probe of the unknown @name due? Counts it when it is. */
+static bool sessions_may_probe(struct sbx_sessions *sessions, const char *name)
+{
+	int64_t now_ms = sbx_clock_ms();
+	int64_t *last_ms;
+	bool may;
+
+	pthread_mutex_lock(&sessions->lock);
+	last_ms = g_hash_table_lookup(sessions->probed, name);
+	may = (!last_ms || now_ms >= *last_ms + PROBE_NAME_PAUSE_MS) &&
+	      now_ms >= sessions->probes_ms[sessions->probes_next] + PROBE_MINUTE_MS &&
+	      !sessions_knows_id_locked(sessions, name);
+	if (may) {
+		/* Names whose pause is over need no memory; a scanner of names can't fill it. */
+		if (g_hash_table_size(sessions->probed) > 1000)
+			g_hash_table_remove_all(sessions->probed);
+		last_ms = g_new(int64_t, 1);
+		*last_ms = now_ms;
+		g_hash_table_insert(sessions->probed, g_strdup(name), last_ms);
+		sessions->probes_ms[sessions->probes_next] = now_ms;
+		sessions->probes_next =
+			(sessions->probes_next + 1) % G_N_ELEMENTS(sessions->probes_ms);
+	}
+	pthread_mutex_unlock(&sessions->lock);
+	return may;
+}
+
+int sbx_sessions_lookup(struct sbx_sessions *sessions, const struct sbx_call *call,
+			const char *name, struct sbx_session **ret_session)
+{
+	struct sbx_session *session = sbx_sessions_find(sessions, name);
+	int r;
+
+	if (!session && sessions->options.probe_unknown && sbx_session_name_is_uuid(name) &&
+	    sessions_may_probe(sessions, name)) {
+		r = sbx_sessions_attach(sessions, call, name, name);
+		if (r < 0 && r != -EEXIST)
+			return r == -EINTR ? r : -ENOENT;
+		session = sbx_sessions_find(sessions, name);
+	}
+	if (!session)
+		return -ENOENT;
+	*ret_session = session;
+	return 0;
+}
+
+int sbx_sessions_rename(struct sbx_sessions *sessions, const char *from, const char *to)
+{
+	struct sbx_session *session;
+	char *old;
+	int fd, r = 0;
+
+	if (!sbx_session_name_is_valid(to))
+		return -EINVAL;
+	fd = sbx_statedir_opendir(sessions->dir, "sessions");
+	if (fd < 0)
+		return fd;
+	pthread_mutex_lock(&sessions->lock);
+	session = g_hash_table_lookup(sessions->by_name, from);
+	if (!session) {
+		r = -ENOENT;
+	} else if (!strcmp(from, to)) {
+		r = 0;
+	} else if (g_hash_table_contains(sessions->by_name, to) ||
+		   g_hash_table_contains(sessions->reserved, to)) {
+		r = -EEXIST;
+	} else if (renameat2(fd, from, fd, to, RENAME_NOREPLACE) < 0) {
+		r = -errno;
+	} else {
+		sbx_session_ref(session);
+		g_hash_table_remove(sessions->by_name, from);
+		g_hash_table_insert(sessions->by_name, g_strdup(to), session);
+		pthread_mutex_lock(&session->lock);
+		old = session->name;
+		session->name = g_strdup(to);
+		pthread_mutex_unlock(&session->lock);
+		g_free(old);
+	}
+	pthread_mutex_unlock(&sessions->lock);
+	close(fd);
+	return r;
+}
+
+/* Bytes that wait to be sent, of whatever mount. */
+static bool session_has_spools(struct sbx_session *session)
+{
+	int fd = openat(session->spool_dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *d = fd < 0 ? NULL : fdopendir(fd);
+	struct dirent *e;
+	bool found = false;
+
+	if (!d) {
+		if (fd >= 0)
+			close(fd);
+		return false;
+	}
+	while (!found && (e = readdir(d)))
+		found = e->d_name[0] != '.';
+	closedir(d);
+	return found;
+}
+
+static void sessions_forget(struct sbx_sessions *sessions, const char *name)
+{
+	g_autofree char *relative = g_strdup_printf("sessions/%s", name);
+
+	pthread_mutex_lock(&sessions->lock);
+	g_hash_table_remove(sessions->by_name, name);
+	pthread_mutex_unlock(&sessions->lock);
+	(void)sbx_statedir_remove_tree(sessions->dir, relative);
+}
+
+int sbx_sessions_detach(struct sbx_sessions *sessions, const char *name)
+{
+	struct sbx_session *session = sbx_sessions_find(sessions, name);
+	int r = 0;
+
+	if (!session)
+		return -ENOENT;
+	if (session_has_spools(session))
+		r = -EBUSY;
+	else
+		sessions_forget(sessions, name);
+	sbx_session_unref(session);
+	return r;
+}
+
+int sbx_sessions_delete(struct sbx_sessions *sessions, const struct sbx_call *call,
+			const char *name)
+{
+	struct sbx_session *session = sbx_sessions_find(sessions, name);
+	struct sbx_provider *provider = sessions->provider;
+	struct sbx_failure failure = { 0 };
+	struct sbx_call own = *call;
+	g_autofree char *id = NULL;
+	int r;
+
+	if (!session)
+		return -ENOENT;
+	own.failure = &failure;
+	id = sbx_session_id(session);
+	r = provider->ops->destroy(provider, &own, id);
+	if (r == 0)
+		sessions_forget(sessions, name);
+	else if (!sbx_errno_is_ordinary(r))
+		sbx_errlog_failure(sessions->errors, "delete", name, r, &failure);
+	sbx_session_unref(session);
+	return r;
+}
