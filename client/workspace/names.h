@@ -37,11 +37,13 @@
 #include "client/attr.h"
 #include "client/workspace/workspace.h"
 
-struct sbx_apply_op; /* client/apply.h */
-struct sbx_apply_result; /* client/apply.h */
 struct sbx_call;
+struct sbx_exec_result; /* client/provider.h */
 struct sbx_names;
-struct sbx_probe; /* client/probe.h */
+struct sbx_op; /* op.h */
+struct sbx_op_result; /* op.h */
+struct sbx_probe_reply; /* client/probe.h */
+struct sbx_program_limits; /* client/program.h */
 struct sbx_session;
 
 int sbx_names_new(struct sbx_session *session, const struct sbx_workspace_options *options,
@@ -68,41 +70,50 @@ void sbx_names_saw(struct sbx_names *names, const char *path, const struct sbx_a
 		   int64_t asked_ms);
 
 /*
- * Run @n_ops operations in the sandbox, in order, in one request together with those of other
- * callers. Blocks until the outcome is known. Returns 0 when the request was answered: then
- * results[i] tells each operation's errno and attributes, and the store is up to date; else the
- * negative errno of the request (-EOPNOTSUPP without exec). With @detach an interrupted caller
- * leaves but the operations stay queued (publishing), else they are taken back where unsent.
- * @timeout_ms: without an answer.
+ * Run @n_ops operations (at most a few; they stay together, in order) in the sandbox, in one request
+ * together with those of other callers. Blocks until the outcome is known. Returns 0 when the
+ * request was answered: then results[i] tells each operation's errno and attributes
+ * (sbx_op_results_clear()), and the store is up to date; else the negative errno of the request
+ * (-EOPNOTSUPP without exec, -E2BIG: they do not fit one command), and no result is set.
+ * A caller that is cancelled leaves with -EINTR: what was not sent is taken back, what was sent
+ * goes on. @timeout_ms: without an answer. @ops is copied.
  */
 int sbx_names_apply(struct sbx_names *names, const struct sbx_call *call, int64_t timeout_ms,
-		    const struct sbx_apply_op *ops, size_t n_ops,
-		    struct sbx_apply_result *ret_results);
+		    const struct sbx_op *ops, size_t n_ops, struct sbx_op_result *ret_results);
 
 /* As sbx_names_apply() but beside the queue, for operations that may take long (copying a big file
- * within the sandbox). */
+ * within the sandbox). Blocks in the caller's thread. */
 int sbx_names_apply_aside(struct sbx_names *names, const struct sbx_call *call, int64_t timeout_ms,
-			  const struct sbx_apply_op *ops, size_t n_ops,
-			  struct sbx_apply_result *ret_results);
+			  const struct sbx_op *ops, size_t n_ops,
+			  struct sbx_op_result *ret_results);
 
-/* What the sandbox's tools can; asks once an epoch. *ret_probe is owned by @names, valid until the
- * epoch grows. -EOPNOTSUPP without exec. */
+/* What the sandbox's tools can; asks once an epoch. *ret_probe is owned by @names and stays valid
+ * as long as @names. -EOPNOTSUPP without exec. */
 int sbx_names_probe(struct sbx_names *names, const struct sbx_call *call,
-		    const struct sbx_probe **ret_probe);
+		    const struct sbx_probe_reply **ret_probe);
 /* The same, never asks; NULL when not known. */
-const struct sbx_probe *sbx_names_probe_cached(struct sbx_names *names);
+const struct sbx_probe_reply *sbx_names_probe_cached(struct sbx_names *names);
 
 /*
- * Run one of the fixed programs once: @argv as client/program.h built it (with @nonce), unframe the
- * answer. *ret_payload: g_free. Learns and respects the sandbox's limits of command and reply.
- * @idempotent: sent again after a lost answer.
+ * Run one of the fixed programs: @argv as its encoder gave it. *ret_result is the exec's, with an
+ * answer that the program's decoder has to take apart (sbx_exec_result_clear()). @repeatable: may be
+ * sent again after a lost answer. Blocks in the caller's thread, at most @timeout_ms without an
+ * answer. -EIO: the program did not run to its end; -E2BIG: the command is too long for this
+ * sandbox, which has been learnt: encode it again under sbx_names_limits().
  */
 int sbx_names_run(struct sbx_names *names, const struct sbx_call *call, int64_t timeout_ms,
-		  char **argv, const char *nonce, bool idempotent, uint8_t **ret_payload,
-		  size_t *ret_len_bytes);
+		  const char *const *argv, bool repeatable, struct sbx_exec_result *ret_result);
 
-/* How many bytes of arguments one command may carry here (ASRT: 128 KiB for all). */
-size_t sbx_names_command_limit(struct sbx_names *names);
+/*
+ * What to do about the negative errno of a decoder: -EAGAIN where the answer was cut and it has been
+ * learnt at what length (ask for less, under sbx_names_limits()); else what the caller shows, -EIO
+ * as a rule, and it is in errors. @what: "scan", "pack", …
+ */
+int sbx_names_bad_answer(struct sbx_names *names, const char *what, int error,
+			 const struct sbx_exec_result *result);
+
+/* What one command and one answer may carry here, as far as it is known. */
+void sbx_names_limits(struct sbx_names *names, struct sbx_program_limits *ret_limits);
 
 /* Drop what is known: everything is asked again. Local views stay. */
 void sbx_names_refresh(struct sbx_names *names);
