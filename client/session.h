@@ -82,6 +82,9 @@ bool sbx_session_name_is_uuid(const char *name);
 /* Names, sorted, NULL-terminated; g_strfreev(). */
 char **sbx_sessions_list(struct sbx_sessions *sessions);
 
+/* Files in the spools of all sessions, those of other mounts too. */
+size_t sbx_sessions_unsent(struct sbx_sessions *sessions);
+
 /* A new reference or NULL. Never sends a request. */
 struct sbx_session *sbx_sessions_find(struct sbx_sessions *sessions, const char *name);
 struct sbx_session *sbx_session_ref(struct sbx_session *session);

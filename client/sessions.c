@@ -459,23 +459,37 @@ int sbx_sessions_rename(struct sbx_sessions *sessions, const char *from, const c
 	return r;
 }
 
-/* Bytes that wait to be sent, of whatever mount. */
-static bool session_has_spools(struct sbx_session *session)
+/* Files whose bytes wait to be sent, of whatever mount. */
+static size_t session_count_spools(struct sbx_session *session)
 {
 	int fd = openat(session->spool_dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	DIR *d = fd < 0 ? NULL : fdopendir(fd);
 	struct dirent *e;
-	bool found = false;
+	size_t n = 0;
 
 	if (!d) {
 		if (fd >= 0)
 			close(fd);
-		return false;
+		return 0;
 	}
-	while (!found && (e = readdir(d)))
-		found = e->d_name[0] != '.';
+	while ((e = readdir(d)))
+		n += e->d_name[0] != '.';
 	closedir(d);
-	return found;
+	return n;
+}
+
+size_t sbx_sessions_unsent(struct sbx_sessions *sessions)
+{
+	GHashTableIter iter;
+	void *session;
+	size_t n = 0;
+
+	pthread_mutex_lock(&sessions->lock);
+	g_hash_table_iter_init(&iter, sessions->by_name);
+	while (g_hash_table_iter_next(&iter, NULL, &session))
+		n += session_count_spools(session);
+	pthread_mutex_unlock(&sessions->lock);
+	return n;
 }
 
 static void sessions_forget(struct sbx_sessions *sessions, const char *name)
@@ -495,7 +509,7 @@ int sbx_sessions_detach(struct sbx_sessions *sessions, const char *name)
 
 	if (!session)
 		return -ENOENT;
-	if (session_has_spools(session))
+	if (session_count_spools(session))
 		r = -EBUSY;
 	else
 		sessions_forget(sessions, name);

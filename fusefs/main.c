@@ -1,0 +1,392 @@
+/*
+ * main - the command sbxfs: parse, check endpoint and token, mount, go into the background, serve,
+ * publish what is left.
+ *
+ * Order (anchors: signal, daemonize, threads): options, token (one thread), fork with a pipe for
+ * the report, signals blocked, libcurl and threads in the child, one probe of the server, mount,
+ * report, loop.
+ */
+#define FUSE_USE_VERSION 314
+#include <fuse_lowlevel.h>
+
+#include <errno.h>
+#include <glib.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include "client/endpoint.h"
+#include "client/errlog.h"
+#include "client/provider.h"
+#include "client/session.h"
+#include "client/statedir.h"
+#include "client/task.h"
+#include "client/token.h"
+#include "fusefs/daemon.h"
+#include "fusefs/fs.h"
+#include "fusefs/log.h"
+#include "fusefs/mountpoint.h"
+#include "fusefs/ops.h"
+#include "fusefs/options.h"
+#include "fusefs/version.h"
+
+enum exit_status {
+	EXIT_OK,
+	EXIT_USAGE,
+	EXIT_MOUNT,
+	EXIT_TOKEN,
+	EXIT_SERVER,
+};
+
+/* Threads for uploads, mutations and revivals; a session uses a few at a time. */
+#define MAX_TASK_THREADS    512
+#define MUTATION_TIMEOUT_MS 10000
+
+/* All that one run owns, in the order in which it is made. */
+struct run {
+	struct options *options;
+	struct sbx_endpoint *endpoint;
+	struct sbx_token *token;
+	struct sbx_statedir *statedir;
+	struct daemon daemon;
+	struct sbx_provider *provider;
+	struct sbx_task_pool *pool;
+	struct sbx_errlog *errors;
+	struct sbx_sessions *sessions;
+	char *token_text;
+	struct fs *fs;
+	struct fuse_session *fuse;
+	pthread_t main_thread;
+};
+
+/* One line that says what is wrong; takes @message over. */
+static int run_fail(int status, char *message)
+{
+	fprintf(stderr, "sbxfs: %s\n", message ? message : "out of memory");
+	g_free(message);
+	return status;
+}
+
+/* What can be known before the fork: endpoint, token, mount point, directories. */
+static int run_prepare(struct run *run)
+{
+	struct options *options = run->options;
+	const char *reason = NULL;
+	char *message = NULL;
+	int r;
+
+	if (options->token_file && options->token_file[0] != '/') {
+		char *absolute = g_canonicalize_filename(options->token_file, NULL);
+
+		g_free(options->token_file);
+		options->token_file = absolute;
+	}
+	r = sbx_endpoint_parse(options->endpoint, &run->endpoint, &reason);
+	if (r < 0)
+		return run_fail(EXIT_USAGE, g_strdup_printf("ENDPOINT: %s", reason ? reason : ""));
+	r = sbx_token_new(options->token_file, &run->token);
+	if (r == -EINVAL)
+		return run_fail(
+			EXIT_TOKEN,
+			g_strdup_printf("%s: holds no usable token",
+					options->token_file ? options->token_file : "SBX_TOKEN"));
+	if (r < 0)
+		return run_fail(EXIT_TOKEN,
+				g_strdup_printf("%s: %s", options->token_file, g_strerror(-r)));
+	if (sbx_token_exposed(run->token))
+		fprintf(stderr, "sbxfs: warning: %s can be read by others\n", options->token_file);
+	r = mountpoint_prepare(options->mountpoint, &message);
+	if (r < 0)
+		return run_fail(EXIT_MOUNT, message);
+	r = sbx_statedir_open(options->state_dir, options->cache_dir, run->endpoint->dir_name,
+			      &run->statedir, &message);
+	if (r < 0)
+		return run_fail(EXIT_MOUNT, message);
+	run->token_text = options->token_file ? g_strdup_printf("file %s", options->token_file)
+			  : sbx_token_present(run->token) ? g_strdup("environment")
+							  : g_strdup("none");
+	return EXIT_OK;
+}
+
+static char *run_describe(const struct sbx_failure *failure, int r)
+{
+	if (failure->message[0])
+		return g_strdup_printf("%s (%s)", failure->message, g_strerror(-r));
+	return g_strdup(g_strerror(-r));
+}
+
+/* Is the server there, and does it take the token? */
+static int run_probe(struct run *run)
+{
+	struct sbx_failure failure = { 0 };
+	struct sbx_call call = { .stall_timeout_ms = run->options->timeout_ms,
+				 .failure = &failure };
+	g_autofree char *why = NULL;
+	size_t unsent;
+	int r;
+
+	r = run->provider->ops->probe(run->provider, &call);
+	if (r == 0)
+		return EXIT_OK;
+	if (failure.token_refused)
+		return run_fail(EXIT_TOKEN, g_strdup_printf("%s: the server refuses the token (%s)",
+							    run->endpoint->text, run->token_text));
+	why = run_describe(&failure, r);
+	unsent = sbx_sessions_unsent(run->sessions);
+	return run_fail(EXIT_SERVER,
+			g_strdup_printf("%s: %s; -o delay_connect mounts without asking; unsent "
+					"files: %zu",
+					run->endpoint->text, why, unsent));
+}
+
+static int run_attach(struct run *run)
+{
+	struct sbx_call call = { .stall_timeout_ms = run->options->timeout_ms };
+
+	for (char **spec = run->options->attach; *spec; spec++) {
+		g_auto(GStrv) parts = g_strsplit(*spec, ":", 2);
+		const char *name = parts[0] && parts[1] ? parts[1] : parts[0];
+		struct sbx_session *known = sbx_sessions_find(run->sessions, name);
+		g_autofree char *known_id = known ? sbx_session_id(known) : NULL;
+		int r = 0;
+
+		sbx_session_unref(known);
+		if (!known_id)
+			r = sbx_sessions_attach(run->sessions, &call, parts[0], name);
+		else if (strcmp(known_id, parts[0]) != 0)
+			r = -EEXIST;
+		if (r == -EINVAL)
+			return run_fail(EXIT_USAGE,
+					g_strdup_printf("-o attach=%s: not ID[:NAME]", *spec));
+		if (r == -ENOENT)
+			return run_fail(EXIT_MOUNT, g_strdup_printf("-o attach=%s: the server has "
+								    "no such session",
+								    *spec));
+		/* What can't be asked now is told in errors; the mount is wanted all the same. */
+		if (r < 0 && !run->options->delay_connect)
+			return run_fail(EXIT_MOUNT,
+					g_strdup_printf("-o attach=%s: %s", *spec, g_strerror(-r)));
+	}
+	return EXIT_OK;
+}
+
+/* The layers below FUSE; threads and libcurl begin here. */
+static int run_connect(struct run *run)
+{
+	const struct options *options = run->options;
+	struct sbx_http_options http = {
+		.proxy = options->proxy,
+		.noproxy = options->noproxy,
+		.cert = options->cert,
+		.key = options->key,
+		.cacert = options->cacert,
+		.insecure_http = options->insecure_http,
+		.max_conn = options->max_conn,
+		.connect_timeout_ms = MIN(options->timeout_ms, 10000),
+	};
+	struct sbx_sessions_options sessions = {
+		.timeout_ms = options->timeout_ms,
+		.mutation_timeout_ms = MIN(options->timeout_ms, MUTATION_TIMEOUT_MS),
+		.probe_unknown = !options->noprobe,
+	};
+	const char *reason = NULL;
+	int r, status;
+
+	r = sbx_provider_wire_new(run->endpoint, run->token, &http, &run->provider, &reason);
+	if (r < 0)
+		return run_fail(r == -EACCES   ? EXIT_TOKEN
+				: r == -EINVAL ? EXIT_USAGE
+					       : EXIT_SERVER,
+				g_strdup_printf("%s: %s", run->endpoint->text,
+						reason ? reason : g_strerror(-r)));
+	run->pool = sbx_task_pool_new(MAX_TASK_THREADS);
+	run->errors = sbx_errlog_new();
+	r = sbx_sessions_new(run->provider, run->statedir, run->errors, run->pool, &sessions,
+			     &run->sessions);
+	if (r < 0)
+		return run_fail(EXIT_MOUNT,
+				g_strdup_printf("%s: %s", sbx_statedir_path(run->statedir),
+						g_strerror(-r)));
+	if (!options->delay_connect) {
+		status = run_probe(run);
+		if (status)
+			return status;
+	}
+	return run_attach(run);
+}
+
+/* A comma in the source would end the option. */
+static char *escape_option(const char *text)
+{
+	g_auto(GStrv) parts = g_strsplit(text, ",", -1);
+
+	return g_strjoinv("\\,", parts);
+}
+
+static int run_mount(struct run *run)
+{
+	const struct options *options = run->options;
+	struct fs_config config = {
+		.uid = options->uid,
+		.gid = options->gid,
+		.umask = options->has_umask ? options->umask : 0,
+		.ttl_ms = options->ttl_ms,
+		.timeout_ms = options->timeout_ms,
+		.allow_other = options->allow_other,
+		.read_only = options->read_only,
+		.use_exec = options->use_exec,
+		.raw_links = options->symlinks_raw,
+		.cache_on_disk = options->cache_on_disk,
+		.cache_size_bytes = options->cache_size_bytes,
+		.endpoint = run->endpoint->text,
+		.token = run->token_text,
+		.subtree = options->subtree,
+	};
+	struct fs_parts parts = {
+		.provider = run->provider,
+		.sessions = run->sessions,
+		.errors = run->errors,
+		.pool = run->pool,
+		.statedir = run->statedir,
+	};
+	g_autofree char *source = escape_option(run->endpoint->text);
+	g_autofree char *mount_options =
+		g_strdup_printf("-ofsname=%s,subtype=sbxfs,nosuid,nodev%s", source,
+				options->allow_other ? ",default_permissions" : "");
+	int r;
+
+	r = fs_new(&config, &parts, &run->fs);
+	if (r == -ENOENT)
+		return run_fail(EXIT_MOUNT,
+				g_strdup_printf("-o subtree=%s: no such session is known; make it "
+						"in a mount of the whole, or use -o attach",
+						options->subtree));
+	if (r < 0)
+		return run_fail(
+			r == -EINVAL ? EXIT_USAGE : EXIT_MOUNT,
+			g_strdup_printf("-o subtree=%s: %s", options->subtree, g_strerror(-r)));
+	if (fuse_opt_add_arg(options->fuse_args, mount_options) < 0)
+		return run_fail(EXIT_MOUNT, NULL);
+	run->fuse =
+		fuse_session_new(options->fuse_args, ops_table(), sizeof(*ops_table()), run->fs);
+	if (!run->fuse)
+		return run_fail(EXIT_USAGE, g_strdup("an option is not known; see sbxfs -h"));
+	if (fuse_session_mount(run->fuse, options->mountpoint) < 0) {
+		fuse_session_destroy(run->fuse);
+		run->fuse = NULL;
+		return run_fail(EXIT_MOUNT,
+				g_strdup_printf("%s: can't be mounted on", options->mountpoint));
+	}
+	return EXIT_OK;
+}
+
+static void wake_main(int number)
+{
+	(void)number;
+}
+
+/* SIGTERM and its like: free all that wait, then have the loop end. */
+static void run_end(void *arg)
+{
+	struct run *run = arg;
+
+	fuse_session_exit(run->fuse);
+	fs_stop(run->fs);
+	/* The loop's main thread sleeps until a signal is handled in it. */
+	(void)pthread_kill(run->main_thread, SIGUSR1);
+}
+
+static int run_serve(struct run *run)
+{
+	struct sigaction wake = { .sa_handler = wake_main };
+	size_t unsent;
+	int r;
+
+	run->main_thread = pthread_self();
+	(void)sigaction(SIGUSR1, &wake, NULL);
+	r = daemon_watch_signals(&run->daemon, run_end, run);
+	if (r < 0)
+		return run_fail(EXIT_MOUNT, g_strdup(g_strerror(-r)));
+	log_open(run->options->log_level, run->options->foreground, run->token);
+	daemon_report(&run->daemon, EXIT_OK);
+	log_line(LOG_LEVEL_INFO, "%s mounted on %s", run->endpoint->text, run->options->mountpoint);
+	(void)fs_loop(run->fs, run->fuse);
+	daemon_unwatch_signals(&run->daemon);
+	/* Nothing hangs on us while the rest is sent. */
+	fuse_session_unmount(run->fuse);
+	unsent = fs_sync_all(run->fs, run->options->timeout_ms);
+	if (unsent)
+		log_line(LOG_LEVEL_WARNING,
+			 "%zu files could not be sent; they are kept in %s and sent by the next "
+			 "mount",
+			 unsent, sbx_statedir_path(run->statedir));
+	log_line(LOG_LEVEL_INFO, "%s unmounted", run->options->mountpoint);
+	return EXIT_OK;
+}
+
+static void run_done(struct run *run)
+{
+	if (run->fs)
+		fs_stop(run->fs);
+	if (run->fuse) {
+		fuse_session_unmount(run->fuse);
+		fuse_session_destroy(run->fuse);
+	}
+	/* Tasks use all that follows. */
+	sbx_task_pool_free(run->pool);
+	fs_free(run->fs);
+	sbx_sessions_free(run->sessions);
+	sbx_errlog_free(run->errors);
+	if (run->provider)
+		run->provider->ops->free(run->provider);
+	sbx_statedir_close(run->statedir);
+	log_close();
+	sbx_token_free(run->token);
+	sbx_endpoint_free(run->endpoint);
+	g_free(run->token_text);
+	options_free(run->options);
+}
+
+int main(int argc, char **argv)
+{
+	const struct rlimit no_core = { 0, 0 };
+	struct run run = { .daemon = { .report_fd = -1 } };
+	char *message = NULL;
+	int r, status;
+
+	daemon_fix_stdio();
+	r = options_parse(argc, argv, &run.options, &message);
+	if (r < 0)
+		return run_fail(EXIT_USAGE, message);
+	if (run.options->show_help || run.options->show_version) {
+		if (run.options->show_help)
+			fputs(options_help(), stdout);
+		else
+			printf("sbxfs %s, libfuse %s\n", SBXFS_VERSION, fuse_pkgversion());
+		options_free(run.options);
+		return EXIT_OK;
+	}
+	/* The token must not be found in a core dump. */
+	(void)setrlimit(RLIMIT_CORE, &no_core);
+	/* Modes of spools and state are given in full. */
+	(void)umask(077);
+	status = run_prepare(&run);
+	if (status == EXIT_OK && !run.options->foreground) {
+		r = daemon_detach(&run.daemon, EXIT_MOUNT);
+		if (r < 0)
+			status = run_fail(EXIT_MOUNT, g_strdup(g_strerror(-r)));
+	}
+	daemon_block_signals();
+	if (status == EXIT_OK)
+		status = run_connect(&run);
+	if (status == EXIT_OK)
+		status = run_mount(&run);
+	if (status == EXIT_OK)
+		status = run_serve(&run);
+	daemon_report(&run.daemon, status);
+	run_done(&run);
+	return status;
+}
