@@ -154,6 +154,12 @@ class Client:
     def close(self):
         self._conn.close()
 
+    def set_timeout(self, seconds: float):
+        """For each wait of the calls that follow."""
+        self._conn.timeout = scale(seconds)
+        if self._conn.sock is not None:
+            self._conn.sock.settimeout(self._conn.timeout)
+
     def call(self, method: str, target: str, body=None, headers=()) -> Reply:
         """Sends one request; target is sent as it is, after the endpoint's own path."""
         fields = list(headers)

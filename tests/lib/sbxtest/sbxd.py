@@ -19,8 +19,8 @@ from .timing import scale
 class Sbxd:
     """A running sbxd on 127.0.0.1, with a directory of its own for everything.
 
-    profile, token, idle_ttl_ms, sweep_ms, faults and args (further arguments, as they are) say how
-    it is started. restart() starts it again on the same port, root and archives.
+    profile, token, idle_ttl_ms, sweep_ms, faults and args (further arguments; {work} in one is that
+    directory) say how it is started. restart() starts it again on the same port, root and archives.
     """
 
     def __init__(self, profile: str = "host", token: str = None, idle_ttl_ms: int = None,
@@ -50,7 +50,7 @@ class Sbxd:
             self._options += ["--sweep-ms", sweep_ms]
         for rule in faults:
             self._options += ["--fault", rule]
-        self._options += args
+        self._options += [str(word).replace("{work}", str(self.work)) for word in args]
         self._env = {**os.environ, **sanitizer_env(self._report), **(env or {})}
         self._process = None
         self._stderr = None
@@ -84,7 +84,7 @@ class Sbxd:
         self._stderr = open(self.work / "stderr", "ab")
         self._process = subprocess.Popen(
             [str(word) for word in command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=self._stderr, env=self._env, cwd=self.work)
+            stderr=self._stderr, env=self._env, cwd=self.work, umask=0o022)
         line = self._first_line(scale(10))
         match = re.fullmatch(rb"listening on (http://127\.0\.0\.1:(\d+))\n", line)
         if not match:
@@ -110,6 +110,10 @@ class Sbxd:
     def kill(self):
         """SIGKILL, as after a crash."""
         self._end(self._process.kill, 10)
+
+    def wait_end(self, seconds: float) -> int:
+        """Waits for it to end by itself; returns the exit status (negative: a signal's number)."""
+        return self._end(lambda: None, seconds)
 
     def _end(self, signal_it, seconds: float):
         process, self._process = self._process, None

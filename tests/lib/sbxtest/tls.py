@@ -1,6 +1,5 @@
 """TLS and proxies for tests: a private CA, a TLS terminator, a CONNECT proxy."""
 
-import os
 import base64
 import select
 import selectors

@@ -1,0 +1,1 @@
+"""wire.md B as a table of requests and of what they must bring."""

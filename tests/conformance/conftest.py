@@ -1,0 +1,57 @@
+"""Makes one test of each row and profile that can be asked, and the servers for them."""
+
+import collections
+
+import pytest
+
+from . import servers
+from .model import BOTH
+from .table import TABLE
+
+
+def select():
+    """(cases, how often each reason left one out)."""
+    endpoint, cases, reasons = servers.given(), [], collections.Counter()
+    for row in TABLE:
+        for profile in BOTH:
+            reason = servers.left_out(row, profile, endpoint)
+            if not reason:
+                cases.append((row, profile))
+            elif profile in row.profiles:
+                reasons[reason] += 1
+    return spread(cases), reasons
+
+
+def spread(cases: list) -> list:
+    """Puts those that wait evenly among the others, so that workers get equal shares."""
+    waiting = [case for case in cases if case[0].seconds]
+    quick = [case for case in cases if not case[0].seconds]
+    # All but the end of the list: what is handed out last should be short.
+    stride = max(1, len(quick) * 3 // 4 // max(1, len(waiting)))
+    mixed = []
+    for index, case in enumerate(quick):
+        if index % stride == 0 and waiting:
+            mixed.append(waiting.pop())
+        mixed.append(case)
+    return mixed + waiting
+
+
+def pytest_report_header():
+    cases, reasons = select()
+    lines = [f"conformance: {len(TABLE)} rows, {len(cases)} cases"]
+    return lines + [f"  left out: {count} cases, as each {reason}"
+                    for reason, count in sorted(reasons.items())]
+
+
+def pytest_generate_tests(metafunc):
+    if "row" in metafunc.fixturenames:
+        cases, _ = select()
+        metafunc.parametrize("row, profile", cases,
+                             ids=[f"{profile}-{row.id}" for row, profile in cases])
+
+
+@pytest.fixture(scope="session")
+def wire_servers():
+    started = servers.Servers()
+    yield started
+    started.close()
