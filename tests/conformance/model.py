@@ -259,7 +259,8 @@ class Row:
     server says what kind of server it takes: "plain" or "token" can be any endpoint; "idle" (a
     short --idle-ttl-ms), "own" and "own-idle" (one of its own, which the row blocks, stops or
     crashes) can't be asked of a given endpoint. needs: "root" where the server's commands must be
-    able to mount or make devices, "no-token" where no token may be asked for. slow says why an ordinary run leaves it out.
+    able to mount or make devices, "no-token" where no token may be asked for. slow
+    says why an ordinary run leaves it out.
     """
 
     section: str

@@ -5,7 +5,6 @@ for ever), ulimits, what a command costs, networks beyond the jail's, and that o
 parallel commands could lose writes on overlay.
 """
 
-
 from .model import (ANY, DENIED, GONE, HOST, NEVER, OVERLAY, Abandon, Call, Damaged, Dies, Disk,
                     Pause, Per, Re, Row, Together, Until, done, errno, file_of, get, missing, no,
                     put, readdir, run, sh, stat)
@@ -29,7 +28,8 @@ def request_rows():
         run(["cat"], done("", seconds=(0, 3)), stdin="x", input="y"),
         sh("readlink /proc/self/fd/0", "/dev/null\n")))
     yield Row(s, "outputs-are-sockets", (
-        sh("readlink /proc/$$/fd/1; readlink /proc/$$/fd/2", Re(r"^socket:\[\d+\]\nsocket:\[\d+\]\n$")),
+        sh("readlink /proc/$$/fd/1; readlink /proc/$$/fd/2",
+           Re(r"^socket:\[\d+\]\nsocket:\[\d+\]\n$")),
         sh("test -t 1 || echo no; test -t 2 || echo no", "no\nno\n")))
     yield Row(s, "umask-is-022", (sh("umask", "0022\n"), sh(": > f; mkdir d", ""),
                                   stat("f", file_of(0, 0o644))))

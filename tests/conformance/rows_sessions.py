@@ -4,10 +4,9 @@ Not asked, for lack of a request or option that shows it: the defaults of 30 min
 days, and the seeds of a manifest.
 """
 
-
 from .model import (ANY, BOTH, CREATED, GONE, HOST, NEVER, NOT_ALIVE, OVERLAY, UUID4, Begin, Call,
                     Disk, End, Forget, Idle, NowMs, Pause, Per, Re, Row, Together, Want, create,
-                    delete, dir_of, done, file_of, get, hydrate, missing, no, put, readdir,
+                    delete, dir_of, done, file_of, get, hydrate, no, put, readdir,
                     reattach, run, sh, stat, unknown_route)
 
 S = "B.2"
@@ -124,7 +123,8 @@ def thaw_rows():
         Idle(), reattach(),
         stat("d", dir_of(Per(0o755, 0o2770))), stat("t", dir_of(Per(0o755, 0o1777))),
         stat("d/a", file_of(2, 0o640)), stat("x", file_of(2, 0o755)),
-        stat("s", file_of(2, Per(0o711, 0o4711))), stat("n", file_of(2, 0o400)), get("d/a", b"a\n")))
+        stat("s", file_of(2, Per(0o711, 0o4711))), stat("n", file_of(2, 0o400)),
+        get("d/a", b"a\n")))
     yield sleep("thaw-of-mtimes", (
         sh("mkdir d; echo x > d/f; touch -d @1700000000 d/f d", ""), Idle(), reattach(),
         stat("d/f", file_of(2, 0o644, mtimeMs=Per(NowMs(), 1700000000000))),
@@ -224,5 +224,6 @@ def expiry_rows():
 
 
 ROWS = tuple(row for part in (
-    root_dir_rows, expiry_rows, create_rows, delete_rows, reattach_rows, idle_rows, thaw_rows, restart_rows)
+    create_rows, delete_rows, reattach_rows, root_dir_rows, idle_rows, thaw_rows, expiry_rows,
+    restart_rows)
     for row in part())

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from .model import (ANY, DENIED, GONE, HOST, NEVER, NO_PATH, OK, OVERLAY, Call, Fin, Pause, Per,
                     Query, Raw, Re, Row, Want, Zeros, create, delete, done, errno, file_of, get,
-                    hydrate, missing, no, persist, put, readdir, reattach, run, sh, stat,
+                    no, put, run, sh, stat,
                     unknown_route)
 
 S = "B.1"

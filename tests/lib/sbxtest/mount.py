@@ -57,7 +57,8 @@ class Mount:
             self.token_file.write_text(token + "\n")
             words.append(f"token_file={self.token_file}")
         self._env.update(env or {})
-        self.command = [*wrapper, *valgrind(self._report), sbxfs_path(), *args, "-o", ",".join(words), endpoint, self.mnt]
+        self.command = [*wrapper, *valgrind(self._report), sbxfs_path(), *args,
+                        "-o", ",".join(words), endpoint, self.mnt]
         self.pid = None
         try:
             self.start(seconds)

@@ -23,7 +23,7 @@ def pax_records(pairs: dict) -> bytes:
 
 def header(name, kind="0", size=0, mode=0o644, link="", uid=0, gid=0, mtime=0, uname="", gname="",
            prefix="", magic=b"ustar\x0000", checksum=None) -> bytes:
-    """One header block; names are cut at their fields' lengths. checksum overrides the right one."""
+    """One header block; names are cut at their fields' lengths; checksum replaces the right one."""
     head = bytearray(BLOCK)
 
     def put(offset, length, value):
