@@ -83,9 +83,9 @@ static int parse_port(const char *text, int *ret_port)
 /* Bytes outside [A-Za-z0-9.-] become _XX, so that two endpoints never share a name. */
 static char *make_dir_name(const struct sbx_endpoint *endpoint)
 {
-	g_autofree char *whole = g_strdup_printf("%s-%s-%d%s", endpoint->https ? "https" : "http",
-						 endpoint->host, endpoint->port,
-						 endpoint->base_path);
+	g_autofree char *whole =
+		g_strdup_printf("%s-%s-%d%s", endpoint->https ? "https" : "http", endpoint->host,
+				endpoint->port, endpoint->base_path);
 	GString *name = g_string_new(NULL);
 
 	for (const char *c = whole; *c != '\0'; c++) {

@@ -7,15 +7,16 @@
  * were idle for more than 4 s are not used again, since a server closes them after 5 to 6 s.
  *
  * Connections in use are bounded per lane (a lane is a session), so that a session which never
- * answers can't take the connections of another. Who waits for one can be cancelled.
+ * answers can't take the connections of another. Who waits for one can be cancelled, and gives up
+ * when its lane as a whole has made no progress for the call's stall limit.
  *
  * Rules kept here, whatever is asked (design.md, promise 8): redirects are not followed; only
  * http and https; the token goes to the endpoint alone, never over plain http unless that is
  * loopback or insecure_http was given, and never to a plain-http proxy; loopback is never asked
  * through a proxy. What is sent twice and when: client/retry.h.
  *
- * Locks: `pool` (connections, lanes, counters), never held across a request; libcurl's shared DNS
- * and TLS session caches have their own. Order: pool -> none.
+ * Locks: the pool's (connections, lanes, counters), never held across a request; libcurl's shared
+ * DNS and TLS session caches and the detached requests have their own. None is taken under another.
  */
 #ifndef SBX_CLIENT_HTTP_H
 #define SBX_CLIENT_HTTP_H
@@ -116,8 +117,8 @@ void sbx_http_free(struct sbx_http *http);
  *
  * 0 when there is an answer of any status. Else, with call->failure filled in: -EINTR,
  * -EHOSTUNREACH (no address, no connection), -EPROTO (TLS), -ETIMEDOUT (stalled, deadline),
- * -EIO (broken connection, short body, not HTTP), -EFBIG (kept body over its bound), -EACCES (the
- * token file can't be read), -ENOMEM, or what sink or source returned.
+ * -EIO (broken connection, short body, not HTTP), -EFBIG (kept body over its bound), -ENOMEM, or
+ * what sink or source returned.
  * *ret_reply is set on 0 only and is then the caller's to clear.
  *
  * 429, and 503 that says Retry-After or answers a repeatable request, are waited for and sent

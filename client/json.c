@@ -8,9 +8,9 @@
 #include <cjson/cJSON.h>
 #include <glib.h>
 
-#define MAX_DEPTH 64
+#define MAX_DEPTH	64
 #define EACH_MAX_VALUES 1000
-#define EACH_MAX_BYTES (1024 * 1024)
+#define EACH_MAX_BYTES	(1024 * 1024)
 
 /* Beyond this doubles, and so most readers of JSON, round. */
 #define MAX_WHOLE 9007199254740992.0

@@ -26,10 +26,11 @@ void sbx_json_free(struct sbx_json *root); /* NULL is allowed */
 
 /*
  * sbx_json_each() - parse the elements of a JSON array one by one, so that a long one is never in
- * memory as a tree. @fn gets a root that it does not own; 0 to go on, else negative errno, which
- * is returned. -EBADMSG: not an array, or broken (elements before it were handed over).
+ * memory as a tree. @fn gets an element that is freed afterwards; it returns 0 to go on, else
+ * negative errno, which is returned. -EBADMSG: not an array, or broken (elements before it were
+ * handed over).
  */
-typedef int (*sbx_json_each_fn)(void *arg, const struct sbx_json *element);
+typedef int (*sbx_json_each_fn)(void *arg, struct sbx_json *element);
 int sbx_json_each(const char *text, size_t len, sbx_json_each_fn fn, void *arg);
 
 bool sbx_json_is_object(const struct sbx_json *node);

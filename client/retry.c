@@ -7,7 +7,7 @@
 #include <glib.h>
 
 #define FIRST_WAIT_MS 250
-#define MAX_WAIT_MS (3600 * INT64_C(1000))
+#define MAX_WAIT_MS   (3600 * INT64_C(1000))
 
 bool sbx_retry_maybe_done(const struct sbx_attempt *attempt)
 {

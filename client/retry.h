@@ -13,8 +13,8 @@
 struct sbx_attempt {
 	bool reused_connection;
 	bool reply_started; /* at least one byte came back */
-	bool body_whole;    /* all of the body was handed to the connection, or there is none */
-	bool connected;	    /* there was a connection at all */
+	bool body_whole; /* all of the body was handed to the connection, or there is none */
+	bool connected; /* there was a connection at all */
 };
 
 /*
