@@ -19,7 +19,7 @@
  * cJSON's strings end at their first NUL, so U+0000 is kept in parsed strings as a byte that
  * valid UTF-8 never has.
  */
-#define NUL_MARK '\xff'
+#define NUL_MARK 0xff
 
 /* An sbx_json is a cJSON under another name; only this module may know. */
 static cJSON *to_cjson(const struct sbx_json *node)
@@ -99,7 +99,7 @@ static char *mark_nuls(const char *text, size_t *len)
 		if (text[i] != '\\' || i + 1 >= *len) {
 			copy[out++] = text[i++];
 		} else if (*len - i >= 6 && memcmp(text + i, "\\u0000", 6) == 0) {
-			copy[out++] = NUL_MARK;
+			copy[out++] = (char)NUL_MARK;
 			i += 6;
 		} else {
 			copy[out++] = text[i++];

@@ -55,7 +55,7 @@ int wire_exec_body(const struct sbx_exec_spec *spec, char **ret_text)
 
 	if (object == NULL || argv == NULL)
 		r = -ENOMEM;
-	else if (spec->argv == NULL || spec->argv[0] == NULL || spec->argv[0][0] == '\0' ||
+	else if (spec->argv[0] == NULL || spec->argv[0][0] == '\0' ||
 		 (spec->timeout_ms != 0 && (spec->timeout_ms < EXEC_TIMEOUT_MIN_MS ||
 					    spec->timeout_ms > EXEC_TIMEOUT_MAX_MS)))
 		r = -EINVAL;
