@@ -196,7 +196,7 @@ void meta_entry_set_remote(struct sbx_meta *meta, struct meta_entry *entry,
 	bool same_file =
 		entry->has_remote && entry->attr.ino == attr->ino && entry->attr.dev == attr->dev;
 
-	if (entry->dir && !S_ISDIR(attr->mode)) {
+	if (entry->dir && attr->mode != 0 && !S_ISDIR(attr->mode)) {
 		for (guint i = entry->dir->children->len; i > 0; i--)
 			meta_entry_drop_remote(meta,
 					       g_ptr_array_index(entry->dir->children, i - 1));
@@ -323,12 +323,12 @@ static void dir_used(struct sbx_meta *meta, struct meta_dir *dir, int64_t now_us
 }
 
 /* How old what is known of @entry is. */
-static int64_t entry_seen(const struct meta_entry *entry)
+int64_t meta_entry_seen_us(const struct meta_entry *entry)
 {
 	const struct meta_dir *dir = entry->parent ? entry->parent->dir : NULL;
-	int64_t listed_us = dir && dir->complete ? dir->validated_us : META_NEVER_US;
+	bool listed = dir && dir->complete && !dir->names_only;
 
-	return MAX(entry->seen_us, listed_us);
+	return MAX(entry->seen_us, listed ? dir->validated_us : META_NEVER_US);
 }
 
 /* When @name was last known not to be in @dir. */
@@ -364,8 +364,8 @@ static int walk(struct sbx_meta *meta, const char *path, int64_t need_us, int64_
 		struct meta_entry *child;
 		char name[256];
 
-		if (entry->has_remote && !S_ISDIR(entry->attr.mode)) {
-			*ret_seen_us = entry_seen(entry);
+		if (entry->has_remote && entry->attr.mode != 0 && !S_ISDIR(entry->attr.mode)) {
+			*ret_seen_us = meta_entry_seen_us(entry);
 			*ret_ask_len = dir_len;
 			return *ret_seen_us >= need_us ? -ENOTDIR : -EAGAIN;
 		}
@@ -387,9 +387,10 @@ static int walk(struct sbx_meta *meta, const char *path, int64_t need_us, int64_
 		p += len;
 		p += *p == '/';
 	}
-	*ret_seen_us = entry_seen(entry);
+	*ret_seen_us = meta_entry_seen_us(entry);
 	if (!entry->local &&
-	    (!entry->has_remote || *ret_seen_us < need_us || *ret_seen_us == META_NEVER_US)) {
+	    (!entry->has_remote || entry->attr.mode == 0 || *ret_seen_us < need_us ||
+	     *ret_seen_us == META_NEVER_US)) {
 		if (!entry->has_remote && entry->parent) {
 			*ret_seen_us = dir_absent(entry->parent->dir, entry->name);
 			if (*ret_seen_us >= need_us && *ret_seen_us != META_NEVER_US)

@@ -13,6 +13,8 @@
  * name by name; the rest of the answer counts. Names that went away are remembered for
  * SBX_META_MEMORY_US, answers that took longer are not taken at all.
  *
+ * An entry with attr.mode 0 is known to be there, and nothing else of it (a server without exec).
+ *
  * Two roots: "" is the workspace, "/" the sandbox's own root (paths that begin with a slash).
  *
  * Times are microseconds of CLOCK_MONOTONIC, always passed in. Pure: no clock, no I/O, no lock; the
@@ -96,10 +98,14 @@ void sbx_meta_saw(struct sbx_meta *meta, const char *path, const struct sbx_attr
 
 /* What this mount did ---------------------------------------------------------------------- */
 
-/* Done at @done_us, by a request sent at @asked_us: @path has @attr now. A directory that was made
- * (@made) is known to be empty. @link: its text, NULL where it is none. */
+/* Done at @done_us, by a request sent at @asked_us: @path has @attr now. @link: its text, NULL where
+ * it is none. */
 void sbx_meta_did_set(struct sbx_meta *meta, const char *path, const struct sbx_attr *attr,
-		      const char *link, bool made, int64_t asked_us, int64_t done_us);
+		      const char *link, int64_t asked_us, int64_t done_us);
+/* The same of a directory that was made: it is known to be empty. @clock_ns: the sandbox's clock
+ * then, rather too early than too late; 0: not known. */
+void sbx_meta_did_make_dir(struct sbx_meta *meta, const char *path, const struct sbx_attr *attr,
+			   int64_t clock_ns, int64_t asked_us, int64_t done_us);
 void sbx_meta_did_remove(struct sbx_meta *meta, const char *path, int64_t done_us);
 /* @to takes over everything that is known of @from and below it, local views included. */
 void sbx_meta_did_rename(struct sbx_meta *meta, const char *from, const char *to, int64_t done_us);
@@ -117,6 +123,7 @@ struct sbx_meta_dir_info {
 	char *path; /* g_free() */
 	bool complete;
 	int64_t validated_us;
+	int64_t floor_us; /* of sbx_meta_expire(): validated before is as good as not known */
 	int64_t used_us;
 	int64_t clock_ns; /* the sandbox's clock at its last validation; 0: ask for all of it */
 	size_t n_entries;

@@ -30,6 +30,7 @@ struct meta_dir {
 	int64_t born_us; /* when an own mutation brought the directory to this path */
 	int64_t clock_ns;
 	bool complete;
+	bool names_only; /* the listing told no attributes: only entries' own answers do */
 };
 
 /* Compact: a tree may have a million of them. */
@@ -65,6 +66,8 @@ void meta_entry_drop_remote(struct sbx_meta *meta, struct meta_entry *entry);
 bool meta_entry_has_local_below(const struct meta_entry *entry);
 void meta_entry_set_remote(struct sbx_meta *meta, struct meta_entry *entry,
 			   const struct sbx_attr *attr, const char *link);
+/* How old what is known of @entry is. */
+int64_t meta_entry_seen_us(const struct meta_entry *entry);
 /* For g_ptr_array_sort(), by name. */
 int meta_entry_compare(gconstpointer a, gconstpointer b);
 char *meta_entry_path(const struct sbx_meta *meta, const struct meta_entry *entry);

@@ -19,6 +19,7 @@ struct sbx_meta_listing {
 	GPtrArray *found; /* struct meta_entry *, owned */
 	int64_t asked_us;
 	bool whole;
+	bool names_only; /* attributes of some are not known */
 };
 
 /* Names that went away --------------------------------------------------------------------- */
@@ -114,7 +115,7 @@ struct sbx_meta_listing *sbx_meta_listing_begin(struct sbx_meta *meta, const cha
 	struct sbx_meta_listing *listing;
 
 	if (!entry || asked_us < now_us - SBX_META_MEMORY_US || came_later(entry, asked_us) ||
-	    (entry->has_remote && !S_ISDIR(entry->attr.mode)))
+	    (entry->has_remote && entry->attr.mode != 0 && !S_ISDIR(entry->attr.mode)))
 		return NULL;
 	if (entry->dir ? entry->dir->validated_us > asked_us || (!whole && !entry->dir->complete)
 		       : !whole)
@@ -141,6 +142,7 @@ int sbx_meta_listing_add(struct sbx_meta_listing *listing, const char *name,
 	entry->has_remote = true;
 	entry->link = g_strdup(link);
 	entry->seen_us = listing->asked_us;
+	listing->names_only |= attr->mode == 0;
 	g_ptr_array_add(listing->found, entry);
 	return 0;
 }
@@ -166,7 +168,9 @@ void sbx_meta_listing_drop(struct sbx_meta_listing *listing)
 static void entry_merge(struct sbx_meta *meta, struct meta_entry *entry, struct meta_entry *found,
 			int64_t asked_us)
 {
-	if (entry->changed_us < asked_us && entry->seen_us <= asked_us) {
+	bool tells = found->attr.mode != 0 || !entry->has_remote;
+
+	if (tells && entry->changed_us < asked_us && entry->seen_us <= asked_us) {
 		meta_entry_set_remote(meta, entry, &found->attr, found->link);
 		entry->seen_us = asked_us;
 	}
@@ -253,17 +257,11 @@ void sbx_meta_listing_end(struct sbx_meta_listing *listing, int64_t clock_ns)
 		merge_changed(listing, dir);
 	gone_prune(dir, listing->asked_us);
 	dir->complete = true;
+	dir->names_only = listing->names_only;
 	dir->validated_us = listing->asked_us;
 	dir->clock_ns = clock_ns;
 	evict(listing->meta, dir);
 	sbx_meta_listing_drop(listing);
-}
-
-static int64_t entry_seen_us(const struct meta_entry *entry)
-{
-	const struct meta_dir *dir = entry->parent ? entry->parent->dir : NULL;
-
-	return MAX(entry->seen_us, dir && dir->complete ? dir->validated_us : META_NEVER_US);
 }
 
 static const char *path_name(const char *path)
@@ -294,7 +292,7 @@ void sbx_meta_saw(struct sbx_meta *meta, const char *path, const struct sbx_attr
 
 	if (asked_us < now_us - SBX_META_MEMORY_US || (parent && came_later(parent, asked_us)))
 		return;
-	if (entry && (entry->changed_us >= asked_us || entry_seen_us(entry) > asked_us ||
+	if (entry && (entry->changed_us >= asked_us || meta_entry_seen_us(entry) > asked_us ||
 		      (entry->dir && entry->dir->born_us >= asked_us)))
 		return;
 	if (parent && parent->dir &&
@@ -316,8 +314,9 @@ void sbx_meta_saw(struct sbx_meta *meta, const char *path, const struct sbx_attr
 
 /* What this mount did ---------------------------------------------------------------------- */
 
-void sbx_meta_did_set(struct sbx_meta *meta, const char *path, const struct sbx_attr *attr,
-		      const char *link, bool made, int64_t asked_us, int64_t done_us)
+static struct meta_entry *did_set(struct sbx_meta *meta, const char *path,
+				  const struct sbx_attr *attr, const char *link, int64_t asked_us,
+				  int64_t done_us)
 {
 	struct meta_entry *entry = meta_path_entry_make(meta, path);
 
@@ -326,16 +325,28 @@ void sbx_meta_did_set(struct sbx_meta *meta, const char *path, const struct sbx_
 	entry->changed_us = done_us;
 	if (entry->parent)
 		gone_clear(entry->parent->dir, entry->name);
-	if (made && S_ISDIR(attr->mode)) {
-		struct meta_dir *dir = meta_dir_of(meta, entry);
+	return entry;
+}
 
-		for (guint i = dir->children->len; i > 0; i--)
-			meta_entry_drop_remote(meta, g_ptr_array_index(dir->children, i - 1));
-		dir->complete = true;
-		dir->validated_us = asked_us;
-		dir->clock_ns = 0;
-		dir->born_us = done_us;
-	}
+void sbx_meta_did_set(struct sbx_meta *meta, const char *path, const struct sbx_attr *attr,
+		      const char *link, int64_t asked_us, int64_t done_us)
+{
+	did_set(meta, path, attr, link, asked_us, done_us);
+}
+
+void sbx_meta_did_make_dir(struct sbx_meta *meta, const char *path, const struct sbx_attr *attr,
+			   int64_t clock_ns, int64_t asked_us, int64_t done_us)
+{
+	struct meta_entry *entry = did_set(meta, path, attr, NULL, asked_us, done_us);
+	struct meta_dir *dir = meta_dir_of(meta, entry);
+
+	for (guint i = dir->children->len; i > 0; i--)
+		meta_entry_drop_remote(meta, g_ptr_array_index(dir->children, i - 1));
+	dir->complete = true;
+	dir->names_only = false;
+	dir->validated_us = asked_us;
+	dir->clock_ns = clock_ns;
+	dir->born_us = done_us;
 }
 
 void sbx_meta_did_remove(struct sbx_meta *meta, const char *path, int64_t done_us)
@@ -453,6 +464,7 @@ static void dir_info_fill(struct sbx_meta *meta, const struct meta_dir *dir,
 	ret_info->path = meta_entry_path(meta, dir->entry);
 	ret_info->complete = dir->complete;
 	ret_info->validated_us = dir->validated_us;
+	ret_info->floor_us = meta->floor_us;
 	ret_info->used_us = dir->used_us;
 	ret_info->clock_ns = dir->validated_us >= meta->floor_us ? dir->clock_ns : 0;
 	ret_info->n_entries = dir->children->len;

@@ -19,22 +19,22 @@
 #include "client/attr.h"
 
 enum sbx_op_kind {
-	SBX_OP_MKDIR, /* path, mode */
-	SBX_OP_RMDIR, /* path */
-	SBX_OP_UNLINK, /* path, held */
-	SBX_OP_RENAME, /* from, path (the new name), held; SBX_APPLY_NOREPLACE */
-	SBX_OP_LINK, /* from (the file), path (the new name) */
-	SBX_OP_SYMLINK, /* from (the text), path */
-	SBX_OP_CHMOD, /* path, mode */
-	SBX_OP_UTIMENS, /* path, atime_ns, mtime_ns */
-	SBX_OP_TRUNCATE, /* path, size */
-	SBX_OP_EXTEND, /* path, size */
-	SBX_OP_CREATE, /* path, mode */
-	SBX_OP_EXPECT, /* path, dev, ino */
-	SBX_OP_SWEEP, /* path (the subdirectory's name), size (minutes) */
-	SBX_OP_SAVE, /* path, content, mode, atime_ns, mtime_ns, held */
-	SBX_OP_PATCH, /* path, pieces, n_pieces */
-	SBX_OP_COPY, /* from, from_offset, path, offset, size (SBX_COPY_WHOLE) */
+	SBX_DO_MKDIR, /* path, mode */
+	SBX_DO_RMDIR, /* path */
+	SBX_DO_UNLINK, /* path, held */
+	SBX_DO_RENAME, /* from, path (the new name), held; SBX_APPLY_NOREPLACE */
+	SBX_DO_LINK, /* from (the file), path (the new name) */
+	SBX_DO_SYMLINK, /* from (the text), path */
+	SBX_DO_CHMOD, /* path, mode */
+	SBX_DO_UTIMENS, /* path, atime_ns, mtime_ns */
+	SBX_DO_TRUNCATE, /* path, size */
+	SBX_DO_EXTEND, /* path, size */
+	SBX_DO_CREATE, /* path, mode */
+	SBX_DO_EXPECT, /* path, dev, ino */
+	SBX_DO_SWEEP, /* path (the subdirectory's name), size (minutes) */
+	SBX_DO_SAVE, /* path, content, mode, atime_ns, mtime_ns, held */
+	SBX_DO_PATCH, /* path, pieces, n_pieces */
+	SBX_DO_COPY, /* from, from_offset, path, offset, size (SBX_COPY_WHOLE) */
 };
 
 /* Paths as in workspace.h: relative to the workspace. Pointers are borrowed by who makes it. */

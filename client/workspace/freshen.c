@@ -1,0 +1,444 @@
+#include "client/workspace/freshen.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "client/errlog.h"
+#include "client/provider.h"
+#include "client/scan.h"
+#include "client/session.h"
+#include "client/workspace/names_impl.h"
+#include "client/workspace/runner.h"
+
+/* File times lag behind the clock, and clocks of filesystems behind that of the system. */
+#define SINCE_OVERLAP_NS INT64_C(1000000000)
+#define FLIGHTS_MAX	 8
+#define WANTED_MAX	 64
+#define GROUP_DIRS_MAX	 4000
+#define GROUP_LEAST	 2000 /* entries */
+#define GROUP_MOST	 60000
+#define TRIES_MAX	 6
+
+enum flight_state {
+	FLIGHT_QUEUED,
+	FLIGHT_SENT,
+	FLIGHT_DONE,
+};
+
+struct names_flight {
+	struct sbx_names *names;
+	unsigned int refs;
+	enum flight_state state;
+	enum sbx_scan_mode mode;
+	GPtrArray *paths; /* asked for, in the store's form; fixed once sent */
+	guint n_wanted; /* the first of them: somebody waits for these */
+	GHashTable *errors; /* path -> negative errno, of those that could not be listed */
+	int64_t asked_us; /* once sent */
+	int64_t since_ns;
+	size_t n_entries; /* that the sandbox has to look at, as far as is known */
+	int result;
+};
+
+static void flight_unref_locked(struct names_flight *flight)
+{
+	if (--flight->refs > 0)
+		return;
+	g_ptr_array_unref(flight->paths);
+	g_hash_table_unref(flight->errors);
+	g_free(flight);
+}
+
+static bool flight_has(const struct names_flight *flight, const char *path)
+{
+	for (guint i = 0; i < flight->paths->len; i++)
+		if (strcmp(g_ptr_array_index(flight->paths, i), path) == 0)
+			return true;
+	return false;
+}
+
+/* Will the flight's answer tell what is wanted of @path, young enough? */
+static bool flight_serves(const struct names_flight *flight, enum names_ask ask, const char *path,
+			  int64_t need_us)
+{
+	if (flight->state == FLIGHT_DONE ||
+	    (flight->state == FLIGHT_SENT && flight->asked_us < need_us))
+		return false;
+	if (flight_has(flight, path))
+		return ask == NAMES_ASK_FILE || flight->mode != SBX_SCAN_LSTAT;
+	/* A scan of the whole tree brings most directories. */
+	return ask == NAMES_ASK_DIR && flight->mode == SBX_SCAN_TREE && path[0] != '/' &&
+	       flight_has(flight, "");
+}
+
+/* What is asked --------------------------------------------------------------------------- */
+
+struct group {
+	struct names_flight *flight;
+	int64_t now_us;
+	int64_t budget; /* entries */
+};
+
+static bool group_add(void *arg, const struct sbx_meta_dir_info *info)
+{
+	struct group *group = arg;
+	struct names_flight *flight = group->flight;
+	bool used = info->used_us >= group->now_us - SBX_NAMES_USED_US;
+
+	if (flight->paths->len >= GROUP_DIRS_MAX || group->budget <= 0)
+		return false;
+	if (!info->complete || info->clock_ns == 0 || (info->path[0] == '/' && !used))
+		return true;
+	if ((int64_t)info->n_entries >= group->budget)
+		return true;
+	for (guint i = 0; i < flight->n_wanted; i++)
+		if (strcmp(g_ptr_array_index(flight->paths, i), info->path) == 0)
+			return true;
+	group->budget -= (int64_t)info->n_entries + 1;
+	flight->n_entries += info->n_entries + 1;
+	flight->since_ns = MIN(flight->since_ns, info->clock_ns);
+	g_ptr_array_add(flight->paths, g_strdup(info->path));
+	return true;
+}
+
+/* Directories that are asked for together with the one that is wanted. */
+static void flight_add_group_locked(struct names_flight *flight, int64_t now_us)
+{
+	struct sbx_names *names = flight->names;
+	int64_t pause_us = MIN(now_us - names->group_sent_us, 30 * INT64_C(1000000));
+	double afford_us = 0.02 * (double)pause_us + 10000;
+	struct group group = {
+		.flight = flight,
+		.now_us = now_us,
+		.budget = CLAMP((int64_t)(afford_us / names->entry_cost_us), GROUP_LEAST,
+				GROUP_MOST),
+	};
+
+	/* With ttl 0 an answer serves only those who waited for it. */
+	if (names->options.ttl_ms <= 0)
+		return;
+	names->group_sent_us = now_us;
+	sbx_meta_each_dir(names->meta, group_add, &group);
+}
+
+/* How @path is to be asked for. */
+static enum sbx_scan_mode mode_for_locked(struct sbx_names *names, enum names_ask ask,
+					  const char *path)
+{
+	struct sbx_meta_dir_info info;
+	enum sbx_scan_mode mode;
+
+	if (ask == NAMES_ASK_FILE)
+		return SBX_SCAN_LSTAT;
+	if (sbx_meta_dir_info(names->meta, path, &info) < 0)
+		return path[0] == '/' ? SBX_SCAN_LIST : SBX_SCAN_TREE;
+	if (!info.complete || info.validated_us < info.floor_us)
+		mode = path[0] == '/' ? SBX_SCAN_LIST : SBX_SCAN_TREE;
+	else
+		mode = info.clock_ns == 0 ? SBX_SCAN_LIST : SBX_SCAN_SINCE;
+	g_free(info.path);
+	return mode;
+}
+
+/* Fix what the flight asks for; from now on it is on its way. */
+static void flight_plan_locked(struct names_flight *flight)
+{
+	struct sbx_names *names = flight->names;
+	int64_t now_us = names_now_us();
+
+	flight->state = FLIGHT_SENT;
+	flight->asked_us = now_us;
+	flight->n_wanted = flight->paths->len;
+	if (flight->mode != SBX_SCAN_SINCE)
+		return;
+	/* The store may have been made stale since the flight was queued. */
+	flight->since_ns = INT64_MAX;
+	for (guint i = 0; i < flight->paths->len; i++) {
+		struct sbx_meta_dir_info info;
+		const char *path = g_ptr_array_index(flight->paths, i);
+
+		if (mode_for_locked(names, NAMES_ASK_DIR, path) != SBX_SCAN_SINCE ||
+		    sbx_meta_dir_info(names->meta, path, &info) < 0) {
+			flight->mode = SBX_SCAN_LIST;
+			return;
+		}
+		flight->n_entries += info.n_entries + 1;
+		flight->since_ns = MIN(flight->since_ns, info.clock_ns);
+		g_free(info.path);
+	}
+	flight_add_group_locked(flight, now_us);
+	flight->since_ns = MAX(flight->since_ns - SINCE_OVERLAP_NS, 1);
+}
+
+/* What came -------------------------------------------------------------------------------- */
+
+static const char *store_path(const char *wire_path)
+{
+	return strcmp(wire_path, ".") == 0 ? "" : wire_path;
+}
+
+static void merge_entries_locked(struct names_flight *flight, const struct sbx_scan_place *place,
+				 const char *path, int64_t clock_ns, int64_t now_us)
+{
+	struct sbx_names *names = flight->names;
+	struct sbx_meta_listing *listing =
+		sbx_meta_listing_begin(names->meta, path, place->state == SBX_SCAN_LISTED,
+				       flight->asked_us, now_us);
+
+	if (!listing)
+		return;
+	for (guint i = 0; i < place->entries->len; i++) {
+		const struct sbx_scan_entry *entry =
+			&g_array_index(place->entries, struct sbx_scan_entry, i);
+
+		if (path[0] == '\0' && names_path_is_hidden(entry->name))
+			continue;
+		if (sbx_meta_listing_add(listing, entry->name, &entry->attr, entry->link) < 0)
+			sbx_errlog_note(sbx_session_errors(names->session), "scan", path, -EIO,
+					"a name that can't be one was refused");
+	}
+	sbx_meta_listing_end(listing, clock_ns);
+}
+
+static void merge_locked(struct names_flight *flight, const struct sbx_scan_reply *reply,
+			 int64_t now_us)
+{
+	struct sbx_names *names = flight->names;
+
+	for (guint i = 0; i < reply->places->len; i++) {
+		const struct sbx_scan_place *place = g_ptr_array_index(reply->places, i);
+		const char *path = store_path(place->path);
+		bool asked_for = i < flight->paths->len;
+
+		if (path[0] != '/' && names_path_is_hidden(path))
+			continue;
+		if (asked_for && place->has_attr)
+			sbx_meta_saw(names->meta, path, &place->attr, place->link, flight->asked_us,
+				     now_us);
+		switch (place->state) {
+		case SBX_SCAN_KNOWN:
+			break;
+		case SBX_SCAN_LISTED:
+		case SBX_SCAN_UNCHANGED:
+			if (place->entries)
+				merge_entries_locked(flight, place, path, reply->clock_ns, now_us);
+			break;
+		case SBX_SCAN_FAILED:
+			if (!asked_for || place->error == ENOTDIR)
+				break;
+			if (place->error == ENOENT)
+				sbx_meta_saw(names->meta, path, NULL, NULL, flight->asked_us,
+					     now_us);
+			else
+				g_hash_table_replace(flight->errors, g_strdup(path),
+						     GINT_TO_POINTER(-place->error));
+			break;
+		}
+	}
+}
+
+/* What a look at so many entries costs the sandbox. */
+static void learn_cost_locked(struct sbx_names *names, int64_t took_us, size_t n_entries)
+{
+	double cost_us;
+
+	names->fastest_us = names->fastest_us == 0 ? took_us : MIN(names->fastest_us, took_us);
+	if (n_entries < 1000)
+		return;
+	cost_us = (double)(took_us - names->fastest_us) / (double)n_entries;
+	names->entry_cost_us = CLAMP(0.7 * names->entry_cost_us + 0.3 * cost_us, 0.3, 30.0);
+}
+
+static size_t reply_entries(const struct sbx_scan_reply *reply)
+{
+	size_t n = reply->places->len;
+
+	for (guint i = 0; i < reply->places->len; i++) {
+		const struct sbx_scan_place *place = g_ptr_array_index(reply->places, i);
+
+		if (place->entries)
+			n += place->entries->len;
+	}
+	return n;
+}
+
+/* Sending ---------------------------------------------------------------------------------- */
+
+/* Encode the flight under the present limits; paths that do not fit, but the first, are dropped:
+ * who waits for one of them asks again. */
+static int flight_encode(struct names_flight *flight, const struct sbx_tools *tools,
+			 struct sbx_scan_request *request)
+{
+	struct sbx_scan_options options = { .mode = flight->mode, .since_ns = flight->since_ns };
+	struct sbx_program_limits limits;
+	int r;
+
+	sbx_names_limits(flight->names, &limits);
+	r = sbx_scan_request_init(request, &options, tools, &limits);
+	for (guint i = 0; r == 0 && i < flight->paths->len; i++) {
+		r = sbx_scan_request_add(request,
+					 names_wire_path(g_ptr_array_index(flight->paths, i)));
+		if (r < 0 && i > 0) {
+			pthread_mutex_lock(&flight->names->lock);
+			g_ptr_array_set_size(flight->paths, (gint)i);
+			pthread_mutex_unlock(&flight->names->lock);
+			r = 0;
+		}
+	}
+	return r;
+}
+
+/* One request. -EAGAIN, -E2BIG: the sandbox's limits were learnt, ask again. */
+static int flight_send(struct names_flight *flight, const struct sbx_call *call,
+		       const struct sbx_tools *tools)
+{
+	struct sbx_names *names = flight->names;
+	struct sbx_scan_request request;
+	struct sbx_exec_result result = { 0 };
+	struct sbx_scan_reply *reply = NULL;
+	int64_t got_us;
+	bool steady;
+	int r;
+
+	r = flight_encode(flight, tools, &request);
+	if (r < 0)
+		goto out;
+	pthread_mutex_lock(&names->lock);
+	flight->asked_us = names_now_us();
+	pthread_mutex_unlock(&names->lock);
+	r = sbx_names_run(names, call, sbx_session_options(names->session)->timeout_ms,
+			  sbx_program_request_argv(&request.program), true, &result);
+	if (r < 0)
+		goto out;
+	got_us = names_now_us();
+	r = sbx_scan_decode(&request, result.out, result.out_len, &reply);
+	if (r < 0) {
+		r = sbx_names_bad_answer(names, "scan", r, &result);
+		goto out;
+	}
+	steady = names_saw_clock(names, reply->clock_ns, reply->clock_has_ns, flight->asked_us,
+				 got_us);
+	pthread_mutex_lock(&names->lock);
+	if (steady || flight->mode != SBX_SCAN_SINCE) {
+		merge_locked(flight, reply, got_us);
+		learn_cost_locked(names, got_us - flight->asked_us,
+				  MAX(flight->n_entries, reply_entries(reply)));
+	}
+	if (!steady)
+		/* The clock was set: no time of before can be compared with one of now. */
+		sbx_meta_expire(names->meta, flight->mode == SBX_SCAN_SINCE ? got_us :
+									      flight->asked_us);
+	pthread_mutex_unlock(&names->lock);
+	sbx_scan_reply_free(reply);
+out:
+	sbx_exec_result_clear(&result);
+	sbx_scan_request_clear(&request);
+	return r;
+}
+
+static int flight_run(void *arg)
+{
+	struct names_flight *flight = arg;
+	struct sbx_names *names = flight->names;
+	struct sbx_failure failure = { 0 };
+	struct sbx_call call =
+		names_own_call(names, sbx_session_options(names->session)->timeout_ms);
+	const struct sbx_probe_reply *probe;
+	int r;
+
+	call.failure = &failure;
+	r = sbx_names_probe(names, &call, &probe);
+	if (r == 0) {
+		pthread_mutex_lock(&names->lock);
+		flight_plan_locked(flight);
+		pthread_mutex_unlock(&names->lock);
+		for (int i = 0; i < TRIES_MAX; i++) {
+			r = flight_send(flight, &call, &probe->tools);
+			/* A lost answer of a scan is simply asked for again, once. */
+			if (r != -EAGAIN && r != -E2BIG &&
+			    !(r == -EIO && failure.kind == SBX_FAIL_LOST && i == 0))
+				break;
+		}
+		if (r == -EAGAIN || r == -E2BIG)
+			r = -EIO;
+	}
+	pthread_mutex_lock(&names->lock);
+	flight->result = r;
+	flight->state = FLIGHT_DONE;
+	g_ptr_array_remove_fast(names->flights, flight);
+	flight_unref_locked(flight);
+	pthread_cond_broadcast(&names->changed);
+	pthread_mutex_unlock(&names->lock);
+	names_task_end(names);
+	return 0;
+}
+
+/* A flight that will serve, new or joined, with a reference; NULL: wait, there are too many. */
+static int flight_find_locked(struct sbx_names *names, enum names_ask ask, const char *path,
+			      int64_t need_us, struct names_flight **ret_flight)
+{
+	enum sbx_scan_mode mode = mode_for_locked(names, ask, path);
+	struct names_flight *flight;
+	int r;
+
+	for (guint i = 0; i < names->flights->len; i++) {
+		flight = g_ptr_array_index(names->flights, i);
+		if (flight->state == FLIGHT_QUEUED && flight->mode == mode &&
+		    flight->paths->len < WANTED_MAX && !flight_has(flight, path))
+			g_ptr_array_add(flight->paths, g_strdup(path));
+		if (flight_serves(flight, ask, path, need_us)) {
+			flight->refs++;
+			*ret_flight = flight;
+			return 0;
+		}
+	}
+	if (names->flights->len >= FLIGHTS_MAX) {
+		*ret_flight = NULL;
+		return 0;
+	}
+	flight = g_new0(struct names_flight, 1);
+	flight->names = names;
+	flight->refs = 2; /* the task's and the caller's */
+	flight->paths = g_ptr_array_new_with_free_func(g_free);
+	flight->errors = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, NULL);
+	flight->mode = mode;
+	g_ptr_array_add(flight->paths, g_strdup(path));
+	r = names_task_start_locked(names, flight_run, flight);
+	if (r < 0) {
+		flight->refs = 1;
+		flight_unref_locked(flight);
+		return r;
+	}
+	g_ptr_array_add(names->flights, flight);
+	*ret_flight = flight;
+	return 0;
+}
+
+int names_freshen(struct sbx_names *names, const struct sbx_call *call, enum names_ask ask,
+		  const char *path, int64_t need_us)
+{
+	struct names_flight *flight = NULL;
+	struct sbx_wait wait;
+	int r;
+
+	r = sbx_wait_begin(&wait, call, &names->changed, &names->lock);
+	if (r < 0)
+		return r;
+	pthread_mutex_lock(&names->lock);
+	while (r == 0 && !flight) {
+		r = flight_find_locked(names, ask, path, need_us, &flight);
+		if (r == 0 && !flight)
+			r = sbx_wait_for(&wait);
+	}
+	while (r == 0 && flight->state != FLIGHT_DONE)
+		r = sbx_wait_for(&wait);
+	if (r == 0)
+		r = flight->result;
+	if (r == 0)
+		r = GPOINTER_TO_INT(g_hash_table_lookup(flight->errors, path));
+	if (flight)
+		flight_unref_locked(flight);
+	pthread_mutex_unlock(&names->lock);
+	sbx_wait_end(&wait);
+	return r;
+}

@@ -1,0 +1,43 @@
+/*
+ * freshen - how what the store of names knows becomes fresh: scans, shared by all who wait.
+ *
+ * A flight is one scan request on its way. Who needs a directory fresh joins the flight that asks
+ * for it, if that is sent late enough to be young enough, or starts one. A flight runs on the pool:
+ * a waiting caller that is cancelled leaves, the others still get their answer.
+ *
+ * What a flight asks:
+ *   nothing known of the directory   its whole tree, breadth first, bounded
+ *   known                            what changed since, of it and of a group: the directories used
+ *                                    in the last 10 s, and others that are known as long as that is
+ *                                    cheap, since a program that walks a tree will want them next
+ *   known, but not since when        its listing
+ * The group is bounded by what looking at it costs the sandbox, measured as the time of an answer
+ * less that of the quickest one: about 3 % of its time. A directory that did not fit is asked for
+ * by itself when somebody needs it, so ttl holds for it as for every other.
+ *
+ * Locking: names->lock, taken inside, never held across a request.
+ */
+#ifndef SBX_CLIENT_WORKSPACE_FRESHEN_H
+#define SBX_CLIENT_WORKSPACE_FRESHEN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct names_flight;
+struct sbx_call;
+struct sbx_names;
+
+enum names_ask {
+	NAMES_ASK_DIR, /* the listing of the directory, and its own attributes */
+	NAMES_ASK_FILE, /* attributes of the path alone */
+};
+
+/*
+ * Have @path asked for by a request that is sent at @need_us (CLOCK_MONOTONIC) or later, and its
+ * answer put in the store. 0; errno of the request; or of the directory itself: -EACCES, -EIO.
+ * -ENOENT and -ENOTDIR are no failure: the store knows then. Blocks, at most the call's timeout.
+ */
+int names_freshen(struct sbx_names *names, const struct sbx_call *call, enum names_ask ask,
+		  const char *path, int64_t need_us);
+
+#endif

@@ -1,0 +1,480 @@
+#include "client/workspace/mutate.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "client/apply.h"
+#include "client/errlog.h"
+#include "client/provider.h"
+#include "client/session.h"
+#include "client/workspace/names_impl.h"
+#include "client/workspace/op.h"
+#include "client/workspace/runner.h"
+
+/* So that no caller waits long for others: an operation takes the sandbox some milliseconds. */
+#define BATCH_OPS_MAX 128
+/* Of a command, beside the operations: the program's text, its name, nonce, tools. */
+#define COMMAND_BASE_BYTES (24 * 1024)
+#define RETRY_FIRST_MS	   50
+#define RETRY_MOST_MS	   1000
+
+enum mutation_state {
+	MUTATION_WAITING,
+	MUTATION_SENT,
+	MUTATION_DONE,
+};
+
+struct mutation {
+	unsigned int refs;
+	enum mutation_state state;
+	struct sbx_op *ops;
+	struct sbx_op_result *results;
+	size_t n_ops;
+	size_t command_bytes;
+	int64_t timeout_ms;
+	int error; /* of the request */
+};
+
+static struct mutation *mutation_new(const struct sbx_op *ops, size_t n_ops, int64_t timeout_ms)
+{
+	struct mutation *mutation = g_new0(struct mutation, 1);
+
+	mutation->refs = 1;
+	mutation->ops = sbx_ops_copy(ops, n_ops);
+	mutation->results = g_new0(struct sbx_op_result, n_ops);
+	mutation->n_ops = n_ops;
+	mutation->timeout_ms = timeout_ms;
+	/* What stands before the first belongs to another caller. */
+	mutation->ops[0].flags &= ~SBX_APPLY_AND;
+	for (size_t i = 0; i < n_ops; i++)
+		mutation->command_bytes += sbx_op_command_bytes(&ops[i]);
+	return mutation;
+}
+
+/* The count is protected by names->lock. */
+static void mutation_unref_locked(struct mutation *mutation)
+{
+	if (--mutation->refs > 0)
+		return;
+	sbx_ops_free(mutation->ops, mutation->n_ops);
+	sbx_op_results_clear(mutation->results, mutation->n_ops);
+	g_free(mutation->results);
+	g_free(mutation);
+}
+
+/* What was done ---------------------------------------------------------------------------- */
+
+static bool path_is_ours(const char *path)
+{
+	return path[0] != '/' && names_path_is_hidden(path);
+}
+
+static const struct sbx_apply_path *reply_path(const struct sbx_apply_reply *reply,
+					       const char *path)
+{
+	const struct sbx_apply_path *found =
+		path ? sbx_apply_reply_path(reply, names_wire_path(path)) : NULL;
+
+	return found && found->present ? found : NULL;
+}
+
+/* Changes of names, in their order. */
+static void store_op_locked(struct sbx_names *names, const struct sbx_op *op,
+			    const struct sbx_apply_reply *reply, int64_t asked_us, int64_t done_us)
+{
+	const struct sbx_apply_path *after = reply_path(reply, op->path);
+
+	if (path_is_ours(op->path))
+		return;
+	switch (op->kind) {
+	case SBX_DO_MKDIR:
+		if (after && S_ISDIR(after->attr.mode))
+			sbx_meta_did_make_dir(names->meta, op->path, &after->attr,
+					      names_clock_at_locked(names, asked_us), asked_us,
+					      done_us);
+		break;
+	case SBX_DO_RMDIR:
+	case SBX_DO_UNLINK:
+		sbx_meta_did_remove(names->meta, op->path, done_us);
+		break;
+	case SBX_DO_RENAME:
+		if (!path_is_ours(op->from))
+			sbx_meta_did_rename(names->meta, op->from, op->path, done_us);
+		break;
+	default:
+		break;
+	}
+}
+
+/* Attributes, as they were when the request was over. */
+static void store_paths_locked(struct sbx_names *names, const struct sbx_apply_reply *reply,
+			       int64_t asked_us, int64_t done_us)
+{
+	for (guint i = 0; i < reply->paths->len; i++) {
+		const struct sbx_apply_path *found = g_ptr_array_index(reply->paths, i);
+		const char *path = strcmp(found->path, ".") == 0 ? "" : found->path;
+
+		if (path[0] == '/' || path_is_ours(path))
+			continue;
+		if (found->present)
+			sbx_meta_did_set(names->meta, path, &found->attr, found->link, asked_us,
+					 done_us);
+		else
+			sbx_meta_did_remove(names->meta, path, done_us);
+	}
+}
+
+/* The results of @mutation, whose operations begin at @first in @reply. */
+static void mutation_take_locked(struct sbx_names *names, struct mutation *mutation, guint first,
+				 const struct sbx_apply_reply *reply, int64_t asked_us,
+				 int64_t done_us)
+{
+	for (size_t i = 0; i < mutation->n_ops; i++) {
+		const struct sbx_op *op = &mutation->ops[i];
+		struct sbx_op_result *result = &mutation->results[i];
+		const struct sbx_apply_result *done =
+			&g_array_index(reply->results, struct sbx_apply_result, first + i);
+		const struct sbx_apply_path *after = reply_path(reply, op->path);
+
+		result->error = -done->error;
+		result->in_place = done->in_place;
+		result->set_aside = done->set_aside;
+		if (after) {
+			result->has_attr = true;
+			result->attr = after->attr;
+			result->link = g_strdup(after->link);
+		}
+		if (done->error == 0)
+			store_op_locked(names, op, reply, asked_us, done_us);
+		else if (done->error == EIO && done->text)
+			sbx_errlog_note(sbx_session_errors(names->session), "apply", op->path, -EIO,
+					done->text);
+	}
+}
+
+/* It is not known what was done. */
+static void mutation_doubt_locked(struct sbx_names *names, const struct mutation *mutation)
+{
+	for (size_t i = 0; i < mutation->n_ops; i++) {
+		const struct sbx_op *op = &mutation->ops[i];
+
+		if (op->path && op->kind != SBX_DO_SWEEP)
+			sbx_meta_doubt(names->meta, op->path);
+		if (op->from && op->kind != SBX_DO_SYMLINK)
+			sbx_meta_doubt(names->meta, op->from);
+	}
+}
+
+/* Sending ---------------------------------------------------------------------------------- */
+
+/*
+ * Encode @batch; those at its end that do not fit are left out. *ret_n is how many are in.
+ * -E2BIG: not even the first; or what is wrong with the first, -EINVAL, -EOPNOTSUPP, …
+ */
+static int batch_encode(struct sbx_names *names, const GPtrArray *batch,
+			const struct sbx_tools *tools, struct sbx_apply_request **ret_request,
+			guint *ret_n)
+{
+	struct sbx_program_limits limits;
+	guint n = batch->len;
+
+	sbx_names_limits(names, &limits);
+	for (;;) {
+		struct sbx_apply_request *request = sbx_apply_new(tools, &limits, NULL);
+		guint i;
+		int r = 0;
+
+		for (i = 0; r >= 0 && i < n; i++) {
+			const struct mutation *mutation = g_ptr_array_index(batch, i);
+
+			for (size_t j = 0; r >= 0 && j < mutation->n_ops; j++)
+				r = sbx_op_add(request, &mutation->ops[j]);
+		}
+		/* What it takes beside the operations shows only when it is sealed. */
+		if (r >= 0 && !sbx_apply_argv(request, &r)) {
+			r = -E2BIG;
+			i = n;
+		}
+		if (r >= 0) {
+			*ret_request = request;
+			*ret_n = n;
+			return 0;
+		}
+		sbx_apply_free(request);
+		/* i - 1 is the one that failed: alone it is its error, else it goes next. */
+		if (i <= 1)
+			return r;
+		n = i - 1;
+	}
+}
+
+/*
+ * Send @request until it is answered or the time is over. -E2BIG: a shorter command is wanted,
+ * nothing was done. *ret_asked_us: when it was sent first.
+ */
+static int request_send(struct sbx_names *names, const struct sbx_call *call, int64_t timeout_ms,
+			struct sbx_apply_request *request, struct sbx_apply_reply **ret_reply,
+			int64_t *ret_asked_us)
+{
+	int64_t until_us = names_now_us() + timeout_ms * 1000;
+	int64_t pause_ms = RETRY_FIRST_MS;
+	struct sbx_failure failure = { 0 };
+	struct sbx_call own = *call;
+	int error = 0;
+	int r;
+
+	own.failure = &failure;
+	*ret_asked_us = names_now_us();
+	for (;;) {
+		const char *const *argv = sbx_apply_argv(request, &error);
+		struct sbx_exec_result result = { 0 };
+		int64_t left_ms = (until_us - names_now_us()) / 1000;
+
+		if (!argv)
+			return error;
+		if (left_ms <= 0)
+			return -ETIMEDOUT;
+		failure.kind = SBX_FAIL_NONE;
+		r = sbx_names_run(names, &own, left_ms, argv, true, &result);
+		if (r == 0) {
+			r = sbx_apply_decode(request, result.out, result.out_len, ret_reply);
+			if (r == -EUCLEAN)
+				r = -EIO;
+			else if (r < 0 && r != -EINPROGRESS)
+				r = sbx_names_bad_answer(names, "apply", r, &result);
+			sbx_exec_result_clear(&result);
+			/* A cut answer would be cut again: the outcome is stored as it is. */
+			if (r == -EAGAIN)
+				r = -EIO;
+			if (r != -EINPROGRESS)
+				return r;
+		} else if (failure.kind != SBX_FAIL_LOST &&
+			   !(failure.kind == SBX_FAIL_STALL && failure.maybe_done)) {
+			return r;
+		}
+		if (left_ms <= pause_ms)
+			return r == -EINPROGRESS ? -ETIMEDOUT : r;
+		if (sbx_call_sleep(call, pause_ms) < 0)
+			return -EINTR;
+		pause_ms = MIN(2 * pause_ms, RETRY_MOST_MS);
+	}
+}
+
+/* The request of the first mutations of @batch is over with @r. */
+static void batch_done(struct sbx_names *names, GPtrArray *batch, guint n, int r,
+		       const struct sbx_apply_reply *reply, int64_t asked_us)
+{
+	int64_t done_us = names_now_us();
+	guint first = 0;
+
+	pthread_mutex_lock(&names->lock);
+	for (guint i = 0; i < n; i++) {
+		struct mutation *mutation = g_ptr_array_index(batch, i);
+
+		if (r == 0 && first + mutation->n_ops > reply->results->len)
+			r = -EIO;
+		if (r == 0)
+			mutation_take_locked(names, mutation, first, reply, asked_us, done_us);
+		else
+			mutation_doubt_locked(names, mutation);
+		first += mutation->n_ops;
+		mutation->error = r;
+		mutation->state = MUTATION_DONE;
+	}
+	if (r == 0)
+		store_paths_locked(names, reply, asked_us, done_us);
+	for (guint i = 0; i < n; i++)
+		mutation_unref_locked(g_ptr_array_index(batch, i));
+	g_ptr_array_remove_range(batch, 0, n);
+	pthread_cond_broadcast(&names->changed);
+	pthread_mutex_unlock(&names->lock);
+}
+
+/* The mutations that go next, marked as sent. */
+static void batch_take_locked(struct sbx_names *names, GPtrArray *batch)
+{
+	size_t room = names->limits.command_bytes - MIN(names->limits.command_bytes / 2,
+							COMMAND_BASE_BYTES);
+	size_t n_ops = 0;
+	struct mutation *mutation;
+
+	while ((mutation = g_queue_peek_head(&names->waiting))) {
+		if (batch->len > 0 && (mutation->command_bytes > room ||
+				       n_ops + mutation->n_ops > BATCH_OPS_MAX))
+			break;
+		g_queue_pop_head(&names->waiting);
+		mutation->state = MUTATION_SENT;
+		g_ptr_array_add(batch, mutation);
+		n_ops += mutation->n_ops;
+		room -= MIN(room, mutation->command_bytes);
+	}
+}
+
+/* What was taken and not sent waits again, before all others. */
+static void batch_put_back(struct sbx_names *names, GPtrArray *batch)
+{
+	pthread_mutex_lock(&names->lock);
+	for (guint i = batch->len; i > 0; i--) {
+		struct mutation *mutation = g_ptr_array_index(batch, i - 1);
+
+		/* Nobody else holds it: its caller has left. */
+		if (mutation->refs == 1) {
+			mutation_unref_locked(mutation);
+			continue;
+		}
+		mutation->state = MUTATION_WAITING;
+		g_queue_push_head(&names->waiting, mutation);
+	}
+	g_ptr_array_set_size(batch, 0);
+	pthread_mutex_unlock(&names->lock);
+}
+
+/* Send what is in @batch, as far as it fits one request. */
+static void batch_send(struct sbx_names *names, GPtrArray *batch)
+{
+	int64_t timeout_ms = 0;
+	struct sbx_call call = names_own_call(names, 0);
+	const struct sbx_probe_reply *probe = NULL;
+	struct sbx_apply_request *request = NULL;
+	struct sbx_apply_reply *reply = NULL;
+	int64_t asked_us = names_now_us();
+	guint n = 1;
+	int r;
+
+	for (guint i = 0; i < batch->len; i++) {
+		const struct mutation *mutation = g_ptr_array_index(batch, i);
+
+		timeout_ms = MAX(timeout_ms, mutation->timeout_ms);
+	}
+	call.stall_timeout_ms = timeout_ms;
+	r = sbx_names_probe(names, &call, &probe);
+	if (r < 0)
+		n = batch->len;
+	if (r == 0)
+		r = batch_encode(names, batch, &probe->tools, &request, &n);
+	if (r == 0) {
+		r = request_send(names, &call, timeout_ms, request, &reply, &asked_us);
+		/* Too long for this sandbox, as has been learnt: nothing was done. One that does
+		 * not fit by itself is found out when it is encoded again. */
+		if (r == -E2BIG)
+			n = 0;
+	}
+	if (n > 0)
+		batch_done(names, batch, n, r, reply, asked_us);
+	batch_put_back(names, batch);
+	sbx_apply_reply_free(reply);
+	sbx_apply_free(request);
+}
+
+static int mutate_run(void *arg)
+{
+	struct sbx_names *names = arg;
+	GPtrArray *batch = g_ptr_array_new();
+
+	for (;;) {
+		pthread_mutex_lock(&names->lock);
+		batch_take_locked(names, batch);
+		names->sending = batch->len > 0;
+		pthread_mutex_unlock(&names->lock);
+		if (batch->len == 0)
+			break;
+		batch_send(names, batch);
+	}
+	g_ptr_array_unref(batch);
+	names_task_end(names);
+	return 0;
+}
+
+/* Asking ----------------------------------------------------------------------------------- */
+
+int sbx_names_apply(struct sbx_names *names, const struct sbx_call *call, int64_t timeout_ms,
+		    const struct sbx_op *ops, size_t n_ops, struct sbx_op_result *ret_results)
+{
+	struct mutation *mutation;
+	struct sbx_call own = *call;
+	struct sbx_wait wait;
+	int r;
+
+	if (!names_has_exec(names))
+		return -EOPNOTSUPP;
+	own.stall_timeout_ms = timeout_ms;
+	r = sbx_wait_begin(&wait, &own, &names->changed, &names->lock);
+	if (r < 0)
+		return r;
+	mutation = mutation_new(ops, n_ops, timeout_ms);
+	pthread_mutex_lock(&names->lock);
+	mutation->refs++; /* the queue's */
+	g_queue_push_tail(&names->waiting, mutation);
+	if (!names->sending) {
+		r = names_task_start_locked(names, mutate_run, names);
+		names->sending = r == 0;
+	}
+	while (r == 0 && mutation->state != MUTATION_DONE)
+		r = sbx_wait_for(&wait);
+	if (mutation->state == MUTATION_DONE)
+		r = mutation->error;
+	else if (mutation->state == MUTATION_WAITING && g_queue_remove(&names->waiting, mutation))
+		mutation_unref_locked(mutation);
+	if (mutation->state == MUTATION_DONE && r == 0) {
+		memcpy(ret_results, mutation->results, n_ops * sizeof(*ret_results));
+		memset(mutation->results, 0, n_ops * sizeof(*ret_results));
+	}
+	mutation_unref_locked(mutation);
+	pthread_mutex_unlock(&names->lock);
+	sbx_wait_end(&wait);
+	return r;
+}
+
+int sbx_names_apply_aside(struct sbx_names *names, const struct sbx_call *call, int64_t timeout_ms,
+			  const struct sbx_op *ops, size_t n_ops,
+			  struct sbx_op_result *ret_results)
+{
+	const struct sbx_probe_reply *probe = NULL;
+	struct sbx_apply_request *request = NULL;
+	struct sbx_apply_reply *reply = NULL;
+	g_autoptr(GPtrArray) batch = g_ptr_array_new();
+	struct mutation *mutation;
+	int64_t asked_us = 0;
+	guint n = 0;
+	int r;
+
+	r = sbx_names_probe(names, call, &probe);
+	if (r < 0)
+		return r;
+	mutation = mutation_new(ops, n_ops, timeout_ms);
+	g_ptr_array_add(batch, mutation);
+	do {
+		g_clear_pointer(&request, sbx_apply_free);
+		r = batch_encode(names, batch, &probe->tools, &request, &n);
+		if (r == 0)
+			r = request_send(names, call, timeout_ms, request, &reply, &asked_us);
+	} while (r == -E2BIG && request);
+	pthread_mutex_lock(&names->lock);
+	mutation->refs++;
+	pthread_mutex_unlock(&names->lock);
+	batch_done(names, batch, 1, r, reply, asked_us);
+	if (r == 0) {
+		r = mutation->error;
+		memcpy(ret_results, mutation->results, n_ops * sizeof(*ret_results));
+		memset(mutation->results, 0, n_ops * sizeof(*ret_results));
+	}
+	pthread_mutex_lock(&names->lock);
+	mutation_unref_locked(mutation);
+	pthread_mutex_unlock(&names->lock);
+	sbx_apply_reply_free(reply);
+	sbx_apply_free(request);
+	return r;
+}
+
+void names_mutate_cancel_locked(struct sbx_names *names)
+{
+	struct mutation *mutation;
+
+	while ((mutation = g_queue_pop_head(&names->waiting))) {
+		mutation->error = -ECANCELED;
+		mutation->state = MUTATION_DONE;
+		mutation_unref_locked(mutation);
+	}
+	pthread_cond_broadcast(&names->changed);
+}

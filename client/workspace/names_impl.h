@@ -1,0 +1,88 @@
+/*
+ * names_impl - the insides of struct sbx_names, shared by the modules that names.h describes:
+ * names.c (what is asked of the store), runner.c (one run of a program), freshen.c (how listings
+ * become fresh), mutate.c (the queue), plain.c (servers without exec). For no other module.
+ *
+ * names->lock protects everything below it that is not marked otherwise. It is never held across a
+ * request or a wait for anything but names->changed. Inside it: the session's lock, a pool's lock.
+ */
+#ifndef SBX_CLIENT_WORKSPACE_NAMES_IMPL_H
+#define SBX_CLIENT_WORKSPACE_NAMES_IMPL_H
+
+#include <glib.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "client/call.h"
+#include "client/probe.h"
+#include "client/program.h"
+#include "client/workspace/meta.h"
+#include "client/workspace/names.h"
+
+#define SBX_NAMES_USED_US (10 * INT64_C(1000000)) /* "recently used": revalidated together */
+
+struct sbx_names {
+	/* Set once. */
+	struct sbx_session *session; /* own reference */
+	struct sbx_task_pool *pool;
+	struct sbx_workspace_options options;
+	struct sbx_cancel *cancel; /* fires when the store is freed: ends our own requests */
+
+	pthread_mutex_t lock;
+	pthread_cond_t changed; /* a flight, a batch, a probe or a task has ended */
+	struct sbx_meta *meta;
+	uint64_t epoch; /* the session's, as last compared */
+	unsigned int n_tasks; /* on the pool, with a pointer to this */
+
+	/* runner.c */
+	struct sbx_program_limits limits;
+	bool no_exec; /* the server has none */
+	GPtrArray *probes; /* struct sbx_probe_reply *: all that were handed out */
+	struct sbx_probe_reply *probe; /* the newest, in probes; NULL: not asked yet */
+	uint64_t probe_epoch; /* of the newest */
+	bool probing;
+	bool clock_known;
+	int64_t clock_low_ns; /* the sandbox's clock is at least this much ahead of ours (monotonic) */
+	int64_t clock_high_ns; /* … and at most this much */
+
+	/* freshen.c */
+	GPtrArray *flights; /* struct names_flight *: queued and under way */
+	int64_t fastest_us; /* quickest scan so far: round trip and start of the tools */
+	int64_t group_sent_us; /* when the last group was asked for */
+	double entry_cost_us; /* estimate: time of the sandbox an entry of a scan */
+
+	/* mutate.c */
+	GQueue waiting; /* struct mutation * */
+	bool sending; /* a task works the queue off */
+
+	/* plain.c */
+	unsigned int n_plain; /* requests under way */
+
+	/* names.c */
+	struct sbx_statfs statfs;
+	int64_t statfs_us; /* when it was asked for; 0: never */
+	bool statfs_asking;
+};
+
+/* Microseconds of CLOCK_MONOTONIC. */
+int64_t names_now_us(void);
+
+/* Make what is known stale when the session's epoch grew. Takes names->lock. */
+void names_check_epoch(struct sbx_names *names);
+
+/* A call for requests of our own, which no caller can cancel. */
+struct sbx_call names_own_call(struct sbx_names *names, int64_t timeout_ms);
+
+/* Start @fn(@arg) on the pool; counted in n_tasks, so that the store outlives it: @fn ends with
+ * names_task_end(). Caller holds names->lock. */
+int names_task_start_locked(struct sbx_names *names, int (*fn)(void *arg), void *arg);
+void names_task_end(struct sbx_names *names);
+
+/* The sandbox's ".sbxfs" in the workspace's root, and what is below it. */
+bool names_path_is_hidden(const char *path);
+
+/* The form in which programs and routes want a path: "." for the root. */
+const char *names_wire_path(const char *path);
+
+#endif
