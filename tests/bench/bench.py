@@ -1,0 +1,234 @@
+"""Times the workloads on each system and prints the tables; see scripts/bench."""
+
+import argparse
+import multiprocessing
+import os
+import platform
+import shlex
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from sbxtest import Sbxd, tree_dir
+from systems import Local, Rclone, Sbxfs, Sshfs
+from workloads import WORKLOADS
+
+PEERS = {"sshfs": Sshfs, "rclone": Rclone}
+
+
+class Sample:
+    """One timing: seconds, and what it moved; seconds None: it failed or took too long."""
+
+    def __init__(self, seconds=None, requests=None, moved=None):
+        self.seconds, self.requests, self.moved = seconds, requests, moved
+
+
+def in_child(function, limit: float):
+    """Runs it in a process of its own; seconds (or the number it returned), None on failure."""
+    def child(pipe):
+        os.setpgid(0, 0)
+        start = time.monotonic()
+        try:
+            result = function()
+        except (AssertionError, OSError, subprocess.SubprocessError) as error:
+            print(f"failed: {error}", file=sys.stderr)
+            return
+        pipe.send(time.monotonic() - start if result is None else result)
+
+    ours, theirs = multiprocessing.Pipe()
+    process = multiprocessing.get_context("fork").Process(target=child, args=(theirs,))
+    process.start()
+    theirs.close()
+    try:
+        return ours.recv() if ours.poll(limit) else None
+    except EOFError:
+        return None
+    finally:
+        ours.close()
+        if process.is_alive():
+            try:
+                process.join(2)
+                os.killpg(process.pid, signal.SIGKILL)
+            except OSError:
+                pass
+        process.join()
+
+
+def measure(system, function, limit) -> Sample:
+    requests, moved = system.requests(), system.bytes()
+    seconds = in_child(function, limit)
+    return Sample(seconds, None if requests is None else system.requests() - requests,
+                  None if moved is None else system.bytes() - moved)
+
+
+def fresh(workload, served: Path):
+    """The workload's directory in the served one, made anew."""
+    for name in ("bench", "bench-source"):
+        shutil.rmtree(served / name, ignore_errors=True)
+    workload.prepare(served / "bench")
+
+
+def run_one(workload, system, limit, samples):
+    fresh(workload, system.served)
+    mnt = system.mount()
+    try:
+        def once():
+            return workload.run(mnt / "bench", system.served / "bench")
+        samples.setdefault((workload.name, system.name), []).append(measure(system, once, limit))
+        if workload.warm:
+            samples.setdefault((workload.name + " again", system.name), []).append(
+                measure(system, once, limit))
+    finally:
+        system.unmount()
+    if hasattr(workload, "curl") and isinstance(system, Sbxfs):
+        command = workload.curl(system)
+        (system.served / "bench/new").unlink(missing_ok=True)
+        samples.setdefault((workload.name, "curl"), []).append(Sample(in_child(
+            lambda: subprocess.run(command, check=True, stdout=subprocess.DEVNULL) and None,
+            limit)))
+
+
+def run_rtt(rtt_ms, options, work: Path):
+    """All samples of one added round trip: {(workload, system): [Sample]}."""
+    samples = {}
+    with Sbxd() as sbxd:
+        with sbxd.client() as client:
+            session = client.create()["sessionId"]
+        served = sbxd.session_dir(session).resolve()
+        local = work / "local"
+        local.mkdir(exist_ok=True)
+        systems = []
+        try:
+            for name in options.systems:
+                if name == "local":
+                    systems.append(Local(local, work))
+                elif name == "sbxfs":
+                    systems.append(Sbxfs(served, work, sbxd, session, rtt_ms))
+                elif PEERS[name].installed():
+                    systems.append(PEERS[name](served, work, rtt_ms))
+                else:
+                    print(f"{name} is not installed", file=sys.stderr)
+            for run in range(options.runs):
+                for workload in options.only:
+                    for system in systems:
+                        print(f"{rtt_ms} ms, run {run + 1}: {workload.name} on {system.name}",
+                              file=sys.stderr, flush=True)
+                        run_one(workload, system, options.limit, samples)
+        finally:
+            for system in systems:
+                system.close()
+    return samples
+
+
+def median(samples):
+    """The median of each field; of seconds None when any run failed."""
+    if not samples:
+        return Sample()
+
+    def middle(values):
+        values = list(values)
+        return None if None in values else statistics.median(values)
+    return Sample(*(middle(getattr(each, field) for each in samples)
+                    for field in ("seconds", "requests", "moved")))
+
+
+def number(value, form="{:.2f}"):
+    return "–" if value is None else form.format(value)
+
+
+def ratio(ours, theirs):
+    return "–" if ours is None or not theirs else f"{ours / theirs:.2f}"
+
+
+def table(samples, workloads, limit) -> list:
+    lines = ["| work | sbxfs s | requests | KiB | sshfs s | KiB | rclone s | KiB | to best peer | "
+             "curl s | to curl | local s |",
+             "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|"]
+    for workload in workloads:
+        for name in [workload.name] + ([workload.name + " again"] if workload.warm else []):
+            what = workload.what + (", again" if name != workload.name else "")
+            row = {system: median(samples.get((name, system), []))
+                   for system in ("sbxfs", "sshfs", "rclone", "curl", "local")}
+            for system in row:
+                if (name, system) in samples and row[system].seconds is None:
+                    print(f"{what}: {system} failed, or took over {limit} s", file=sys.stderr)
+            peers = [row[peer].seconds for peer in PEERS if row[peer].seconds is not None]
+            ours = row["sbxfs"]
+            cells = [what, number(ours.seconds), number(ours.requests, "{:.0f}"), kib(ours)]
+            for peer in PEERS:
+                cells += [number(row[peer].seconds), kib(row[peer])]
+            cells += [ratio(ours.seconds, min(peers, default=None)), number(row["curl"].seconds),
+                      ratio(ours.seconds, row["curl"].seconds), number(row["local"].seconds)]
+            lines.append("| " + " | ".join(cells) + " |")
+    return lines
+
+
+def kib(sample):
+    return number(None if sample.moved is None else sample.moved / 1024, "{:,.0f}")
+
+
+def versions() -> list:
+    found = []
+    for command in (["sshfs", "--version"], ["rclone", "version"]):
+        if shutil.which(command[0]):
+            output = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                                    check=False).stdout.decode().split("\n")
+            found.append(output[0].strip())
+    return found
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="scripts/bench")
+    parser.add_argument("--rtt", default="0,10,40")
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--only", default=",".join(each.name for each in WORKLOADS))
+    parser.add_argument("--systems", default="sbxfs,sshfs,rclone,local")
+    parser.add_argument("--limit", type=float, default=300, metavar="SECONDS")
+    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--list", action="store_true")
+    options = parser.parse_args()
+    if options.list:
+        for each in WORKLOADS:
+            print(f"{each.name:8} {each.what}")
+        return
+    wanted = options.only.split(",")
+    unknown = set(wanted) - {each.name for each in WORKLOADS}
+    if unknown:
+        parser.error(f"no workload {', '.join(sorted(unknown))}")
+    options.only = [each for each in WORKLOADS if each.name in wanted]
+    options.systems = options.systems.split(",")
+    if set(options.systems) - {"sbxfs", "local", *PEERS}:
+        parser.error("systems are sbxfs, sshfs, rclone and local")
+
+    work = Path(tempfile.mkdtemp(prefix="sbx-bench."))
+    load = [os.getloadavg()[0]]
+    lines = ["# Benchmarks", "",
+             "Seconds are medians; work that writes has ended when the server has the bytes. "
+             "KiB are all bytes through the proxy, requests those in sbxd's log. rclone's mount "
+             "caches files on disk (`--vfs-cache-mode full`), sshfs runs with its defaults.", "",
+             f"Made by `scripts/bench {shlex.join(sys.argv[1:])}`.", ""]
+    try:
+        for rtt in options.rtt.split(","):
+            samples = run_rtt(int(rtt), options, work)
+            lines += [f"## {rtt} ms added round trip", ""]
+            lines += table(samples, options.only, options.limit) + [""]
+            load.append(os.getloadavg()[0])
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    lines += ["## Machine", "",
+              f"{os.cpu_count()} cores, {platform.system()} {platform.release()}; "
+              f"load {', '.join(f'{each:.1f}' for each in load)} before and after each part; "
+              f"{options.runs} alternating runs; {'; '.join(versions())}."]
+    text = "\n".join(lines) + "\n"
+    print(text, end="")
+    if options.write:
+        (tree_dir() / "docs/BENCHMARKS.md").write_text(text)
+
+
+if __name__ == "__main__":
+    main()
