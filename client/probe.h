@@ -50,6 +50,7 @@ struct sbx_probe_reply {
 	bool mv_exact; /* mv -T */
 	bool mv_noreplace; /* a directory can be renamed without replacing */
 	bool mv_no_copy;
+	bool reflink; /* cp --reflink */
 	bool truncate;
 	bool date_ns;
 	bool sha256sum;
@@ -83,6 +84,7 @@ void sbx_probe_reply_free(struct sbx_probe_reply *reply);
 /* A request for statfs alone, cheap, later in the session; decoded by sbx_statfs_decode(). */
 int sbx_statfs_request_init(struct sbx_probe_request *req, const struct sbx_tools *tools,
 			    const struct sbx_program_limits *limits);
+/* Like sbx_probe_decode(); -EOPNOTSUPP where the sandbox can't say. */
 int sbx_statfs_decode(const struct sbx_probe_request *req, const char *out, size_t out_len,
 		      struct sbx_statfs *ret_statfs);
 

@@ -20,8 +20,9 @@
  * where a section is base64 of LENGTH characters and FORM is "-" (plain) or "z" (gzip below it).
  * Everything but one whole frame with the right nonce is -EBADMSG: a caller shows that as EIO.
  *
- * Paths given to these encoders are relative to the root of the workspace ("." is the root itself),
- * without "." or ".." or empty components, or absolute in the sandbox. Replies use the same form.
+ * Paths given to these encoders are relative to the root of the workspace ("" is the root itself,
+ * "." is taken as well), without "." or ".." or empty components, or absolute in the sandbox.
+ * Replies use the same form, with "" for the root.
  *
  * No I/O and no locks here: bytes in, structs out. A request belongs to one thread at a time.
  */
@@ -41,17 +42,16 @@ enum sbx_program {
 	SBX_PROGRAM_SCAN,
 	SBX_PROGRAM_APPLY,
 	SBX_PROGRAM_PACK,
-	SBX_PROGRAM_JOB,
 };
 
 /*
  * What the sandbox's tools can, as the probe found (probe.h), in the form that the programs read
  * it: letters, a comma, uid ":" gid of the commands. The encoders look at it as well.
  *
- *   f  find -printf (else find and stat -c)   z  gzip            n  stat shows nanoseconds
- *   t  touch -d takes fractions               T  mv -T           N  mv -n is renameat2's NOREPLACE
- *   k  dd takes byte offsets                  c  date shows nanoseconds
- *   C  mv --no-copy                           l  flock           r  truncate
+ *   f  find -printf (else stat -c)    z  gzip            n  stat shows nanoseconds
+ *   t  touch -d takes fractions       T  mv -T           N  mv -n asks for RENAME_NOREPLACE
+ *   k  dd takes byte offsets          C  mv --no-copy    R  cp --reflink
+ *   c  date shows nanoseconds         l  flock           r  truncate
  */
 #define SBX_TOOLS_CHARS 63
 

@@ -49,7 +49,7 @@ int sbx_scan_request_add(struct sbx_scan_request *req, const char *path);
 
 enum sbx_scan_state {
 	SBX_SCAN_FAILED, /* error says why; attr where it was seen (ENOTDIR: not a directory) */
-	SBX_SCAN_KNOWN, /* attributes only: asked by LSTAT, or a directory below the bound */
+	SBX_SCAN_KNOWN, /* attributes only: asked by LSTAT */
 	SBX_SCAN_UNCHANGED, /* the directory itself did not change; entries are those that did */
 	SBX_SCAN_LISTED, /* entries are all that it holds */
 };
@@ -60,7 +60,10 @@ struct sbx_scan_entry {
 	const char *link; /* text of a symlink, else NULL; of the reply */
 };
 
-/* A path that was asked for, or a directory met below one. */
+/*
+ * A path that was asked for, or a directory listed below one. A directory that is an entry of one
+ * of them and has no place of its own was left out by the bound.
+ */
 struct sbx_scan_place {
 	const char *path; /* of the reply */
 	const char *link; /* text where the path itself is a symlink, else NULL */
@@ -68,6 +71,7 @@ struct sbx_scan_place {
 	struct sbx_attr attr;
 	enum sbx_scan_state state;
 	int error; /* positive errno where FAILED, else 0 */
+	unsigned depth; /* levels below what was asked for */
 	bool has_attr;
 };
 
@@ -76,8 +80,9 @@ struct sbx_scan_reply {
 	int64_t clock_ns;
 	bool clock_has_ns;
 	bool complete; /* TREE: no directory was left out by the bound */
-	struct sbx_program_answer answer; /* what the strings point into */
+	struct sbx_program_answer answer; /* what the strings point into; and: */
 	GStringChunk *strings;
+	GHashTable *by_path; /* path to place */
 };
 
 /*
@@ -88,18 +93,8 @@ int sbx_scan_decode(const struct sbx_scan_request *req, const char *out, size_t 
 		    struct sbx_scan_reply **ret_reply);
 void sbx_scan_reply_free(struct sbx_scan_reply *reply);
 
-/* For decoders of other programs: the records that scan, apply and pack share. */
-struct sbx_record {
-	const char *path; /* NUL-terminated, "./" taken off; in the buffer or in strings */
-	const char *link; /* or NULL */
-	struct sbx_attr attr;
-	char kind; /* the record's first letter; lower case also where it came from stat -c */
-};
-
-/*
- * Parses the attribute record at data[*pos] and moves *pos behind it. Strings stay in data, which
- * it may change. 0 or -EBADMSG.
- */
-int sbx_record_parse(char *data, size_t len, size_t *pos, struct sbx_record *ret_record);
+/* NULL where the reply has no place of that path. */
+const struct sbx_scan_place *sbx_scan_reply_place(const struct sbx_scan_reply *reply,
+						  const char *path);
 
 #endif

@@ -1,0 +1,761 @@
+#include "client/apply.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "client/record.h"
+
+#define REPLY_BYTES_MAX ((size_t)64 << 20)
+#define NS_PER_S	INT64_C(1000000000)
+#define NEW_FILE_MODE	0644
+/* One request in so many sweeps old outcomes away. */
+#define SWEEP_EVERY 64
+/* Text that escapes make longer than this part of its size goes as base64. */
+#define ESCAPED_GROWTH_NUM 4
+#define ESCAPED_GROWTH_DEN 3
+/* Base64 pieces; a multiple of four below every sandbox's bound of one argument. */
+#define ARMOUR_PIECE_CHARS (96 * 1024)
+/* One append is one write of this size at most. */
+#define APPEND_BYTES_MAX ((uint64_t)8 << 20)
+#define TEXT_BYTES_MAX	 400
+
+struct sbx_apply_request {
+	struct sbx_program_request program;
+	char opid[SBX_OPID_CHARS + 1];
+	GPtrArray *words; /* char *, of the operations: VERB COUNT ARG... */
+	GPtrArray *paths; /* char *, all that are named, as in program.h */
+	GHashTable *path_index;
+	GByteArray *reported; /* per path: whether its attributes are wanted */
+	size_t words_bytes;
+	size_t paths_bytes;
+	unsigned count;
+	int error; /* why it could not even begin, or be sealed */
+	bool sealed;
+};
+
+/* An operation as it is put together; joins the request whole or not at all. */
+struct draft {
+	struct sbx_apply_request *req;
+	GPtrArray *words;
+	guint paths_before;
+	size_t paths_bytes_before;
+	int error;
+};
+
+static bool opid_valid(const char *opid)
+{
+	size_t len = strlen(opid);
+
+	if (len == 0 || len > SBX_OPID_CHARS)
+		return false;
+	for (size_t i = 0; i < len; i++) {
+		if (!g_ascii_isalnum(opid[i]) && opid[i] != '-')
+			return false;
+	}
+	return true;
+}
+
+struct sbx_apply_request *sbx_apply_new(const struct sbx_tools *tools,
+					const struct sbx_program_limits *limits, const char *opid)
+{
+	struct sbx_apply_request *req;
+
+	if (opid != NULL && !opid_valid(opid))
+		return NULL;
+	req = g_new0(struct sbx_apply_request, 1);
+	req->error = sbx_program_request_init(&req->program, SBX_PROGRAM_APPLY, tools, limits);
+	/* A nonce is as random as an id has to be. */
+	g_strlcpy(req->opid, opid != NULL ? opid : req->program.nonce, sizeof(req->opid));
+	req->words = g_ptr_array_new_with_free_func(g_free);
+	req->paths = g_ptr_array_new_with_free_func(g_free);
+	req->path_index = g_hash_table_new(g_str_hash, g_str_equal);
+	req->reported = g_byte_array_new();
+	return req;
+}
+
+void sbx_apply_free(struct sbx_apply_request *req)
+{
+	if (req == NULL)
+		return;
+	sbx_program_request_clear(&req->program);
+	g_ptr_array_unref(req->words);
+	g_hash_table_unref(req->path_index);
+	g_ptr_array_unref(req->paths);
+	g_byte_array_unref(req->reported);
+	g_free(req);
+}
+
+const char *sbx_apply_opid(const struct sbx_apply_request *req)
+{
+	return req->opid;
+}
+
+unsigned sbx_apply_count(const struct sbx_apply_request *req)
+{
+	return req->count;
+}
+
+static void draft_begin(struct draft *draft, struct sbx_apply_request *req)
+{
+	*draft = (struct draft){
+		.req = req,
+		.words = g_ptr_array_new_with_free_func(g_free),
+		.paths_before = req->paths->len,
+		.paths_bytes_before = req->paths_bytes,
+		.error = req->sealed ? -E2BIG : req->error,
+	};
+}
+
+static void draft_take(struct draft *draft, char *word)
+{
+	g_ptr_array_add(draft->words, word);
+}
+
+static void draft_add(struct draft *draft, const char *word)
+{
+	draft_take(draft, g_strdup(word));
+}
+
+static void draft_number(struct draft *draft, uint64_t number)
+{
+	draft_take(draft, g_strdup_printf("%" G_GUINT64_FORMAT, number));
+}
+
+static void draft_octal(struct draft *draft, uint32_t number)
+{
+	draft_take(draft, g_strdup_printf("%o", number));
+}
+
+/* The index of a path in the request's table, counted from 1; 0 on error. */
+static unsigned draft_index(struct draft *draft, const char *path, bool reported)
+{
+	struct sbx_apply_request *req = draft->req;
+	g_autofree char *spelled = NULL;
+	gpointer known;
+	uint8_t flag = 0;
+	char *copy;
+
+	if (draft->error < 0)
+		return 0;
+	spelled = sbx_program_spell_path(path, &draft->error);
+	if (spelled == NULL)
+		return 0;
+	path = sbx_record_path(path);
+	known = g_hash_table_lookup(req->path_index, path);
+	if (known == NULL) {
+		copy = g_strdup(path);
+		g_ptr_array_add(req->paths, copy);
+		g_byte_array_append(req->reported, &flag, 1);
+		req->paths_bytes += strlen(spelled) + 2 + 8;
+		known = GUINT_TO_POINTER(req->paths->len);
+		g_hash_table_insert(req->path_index, copy, known);
+	}
+	if (reported)
+		req->reported->data[GPOINTER_TO_UINT(known) - 1] = 1;
+	return GPOINTER_TO_UINT(known);
+}
+
+static void draft_path(struct draft *draft, const char *path, bool reported)
+{
+	draft_number(draft, draft_index(draft, path, reported));
+}
+
+/* A name that an operation makes or removes changes the directory that holds it as well. */
+static void draft_name(struct draft *draft, const char *path)
+{
+	const char *slash = strrchr(path, '/');
+	g_autofree char *parent = NULL;
+
+	draft_path(draft, path, true);
+	if (slash == NULL)
+		parent = g_strdup("");
+	else
+		parent = g_strndup(path, slash == path ? 1 : (size_t)(slash - path));
+	draft_index(draft, parent, true);
+}
+
+static void draft_held(struct draft *draft, const char *held)
+{
+	if (held == NULL)
+		draft_number(draft, 0);
+	else
+		draft_path(draft, held, true);
+}
+
+/* The umask that gives a new directory or file exactly these permissions; and a chmod, or "-". */
+static void draft_mode(struct draft *draft, uint32_t mode, uint32_t made)
+{
+	if (mode > 07777)
+		draft->error = -EINVAL;
+	draft_octal(draft, ~mode & 0777);
+	if ((mode & made) == mode)
+		draft_add(draft, "-");
+	else
+		draft_take(draft, g_strdup_printf("0%04o", mode));
+}
+
+static void draft_time(struct draft *draft, int64_t time_ns)
+{
+	uint64_t magnitude = time_ns < 0 ? -(uint64_t)time_ns : (uint64_t)time_ns;
+	uint64_t seconds = magnitude / NS_PER_S;
+	uint64_t ns = magnitude % NS_PER_S;
+	const char *sign = time_ns < 0 ? "-" : "";
+
+	if (time_ns == SBX_TIME_OMIT) {
+		draft_add(draft, "-");
+	} else if (time_ns == SBX_TIME_NOW) {
+		draft_add(draft, "now");
+	} else if (sbx_tools_has(&draft->req->program.tools, 't')) {
+		draft_take(draft, g_strdup_printf("@%s%" G_GUINT64_FORMAT ".%09u", sign, seconds,
+						  (unsigned)ns));
+	} else {
+		/* Down to the whole second, as a filesystem without fractions does. */
+		seconds += time_ns < 0 && ns > 0;
+		draft_take(draft, g_strdup_printf("@%s%" G_GUINT64_FORMAT, sign, seconds));
+	}
+}
+
+/* "p" and one spelled argument, or "b" and base64 in pieces. */
+static void draft_bytes(struct draft *draft, const void *data, size_t len)
+{
+	const struct sbx_program_limits *limits = &draft->req->program.limits;
+	g_autofree char *armoured = NULL;
+	char *spelled = NULL;
+	size_t chars;
+
+	if (len > limits->command_bytes) {
+		draft->error = -E2BIG;
+		return;
+	}
+	if (len <= ARMOUR_PIECE_CHARS)
+		spelled = sbx_program_spell(data, len);
+	if (spelled != NULL && strlen(spelled) < limits->arg_bytes &&
+	    strlen(spelled) <= len * ESCAPED_GROWTH_NUM / ESCAPED_GROWTH_DEN + 16) {
+		draft_add(draft, "p");
+		draft_take(draft, spelled);
+		return;
+	}
+	g_free(spelled);
+	draft_add(draft, "b");
+	armoured = g_base64_encode(data, len);
+	chars = strlen(armoured);
+	for (size_t at = 0; at < chars; at += ARMOUR_PIECE_CHARS)
+		draft_take(draft, g_strndup(armoured + at, MIN(chars - at, ARMOUR_PIECE_CHARS)));
+}
+
+/* Takes back the paths that only this operation named. */
+static void draft_undo(struct draft *draft)
+{
+	struct sbx_apply_request *req = draft->req;
+
+	while (req->paths->len > draft->paths_before) {
+		g_hash_table_remove(req->path_index, req->paths->pdata[req->paths->len - 1]);
+		g_ptr_array_set_size(req->paths, (gint)req->paths->len - 1);
+		g_byte_array_set_size(req->reported, req->paths->len);
+	}
+	req->paths_bytes = draft->paths_bytes_before;
+}
+
+/* The operation's index, or why it could not be added. */
+static int draft_end(struct draft *draft, const char *verb, unsigned flags)
+{
+	struct sbx_apply_request *req = draft->req;
+	const struct sbx_program_limits *limits = &req->program.limits;
+	size_t bytes = 0;
+
+	g_ptr_array_insert(draft->words, 0,
+			   g_strconcat(flags & SBX_APPLY_AND ? "&" : "", verb, NULL));
+	g_ptr_array_insert(draft->words, 1, g_strdup_printf("%u", draft->words->len - 1));
+	for (guint i = 0; i < draft->words->len; i++) {
+		size_t word_bytes = strlen(draft->words->pdata[i]) + 1;
+
+		if (word_bytes > limits->arg_bytes && draft->error == 0)
+			draft->error = -E2BIG;
+		bytes += word_bytes + 8;
+	}
+	/* 128: the id, the counts and what else sealing adds. */
+	if (draft->error == 0 &&
+	    req->program.command_bytes + req->paths_bytes + req->words_bytes + bytes + 128 >
+		    limits->command_bytes)
+		draft->error = -E2BIG;
+	if (draft->error < 0) {
+		draft_undo(draft);
+		g_ptr_array_unref(draft->words);
+		return draft->error;
+	}
+	req->words_bytes += bytes;
+	g_ptr_array_extend_and_steal(req->words, draft->words);
+	return (int)req->count++;
+}
+
+int sbx_apply_mkdir(struct sbx_apply_request *req, const char *path, uint32_t mode, unsigned flags)
+{
+	struct draft draft;
+
+	draft_begin(&draft, req);
+	draft_mode(&draft, mode, 0777);
+	draft_name(&draft, path);
+	return draft_end(&draft, "mkdir", flags);
+}
+
+int sbx_apply_rmdir(struct sbx_apply_request *req, const char *path, unsigned flags)
+{
+	struct draft draft;
+
+	draft_begin(&draft, req);
+	draft_name(&draft, path);
+	return draft_end(&draft, "rmdir", flags);
+}
+
+int sbx_apply_unlink(struct sbx_apply_request *req, const char *path, const char *held,
+		     unsigned flags)
+{
+	struct draft draft;
+
+	draft_begin(&draft, req);
+	draft_name(&draft, path);
+	draft_held(&draft, held);
+	return draft_end(&draft, "unlink", flags);
+}
+
+int sbx_apply_rename(struct sbx_apply_request *req, const char *from, const char *to,
+		     const char *held, unsigned flags)
+{
+	struct draft draft;
+
+	draft_begin(&draft, req);
+	draft_add(&draft, flags & SBX_APPLY_NOREPLACE ? "1" : "0");
+	draft_held(&draft, held);
+	draft_name(&draft, from);
+	draft_name(&draft, to);
+	return draft_end(&draft, "rename", flags);
+}
+
+int sbx_apply_link(struct sbx_apply_request *req, const char *from, const char *to, unsigned flags)
+{
+	struct draft draft;
+
+	draft_begin(&draft, req);
+	draft_path(&draft, from, true);
+	draft_name(&draft, to);
+	return draft_end(&draft, "link", flags);
+}
+
+int sbx_apply_symlink(struct sbx_apply_request *req, const char *text, const char *path,
+		      unsigned flags)
+{
+	struct draft draft;
+
+	draft_begin(&draft, req);
+	draft_take(&draft, sbx_program_spell(text, strlen(text)));
+	draft_name(&draft, path);
+	return draft_end(&draft, "symlink", flags);
+}
+
+int sbx_apply_chmod(struct sbx_apply_request *req, const char *path, uint32_t mode, unsigned flags)
+{
+	struct draft draft;
+
+	draft_begin(&draft, req);
+	/* Five digits: GNU chmod keeps a directory's setgid bit when there are fewer. */
+	draft_take(&draft, g_strdup_printf("0%04o", mode & 07777));
+	draft_path(&draft, path, true);
+	return draft_end(&draft, "chmod", flags);
+}
+
+int sbx_apply_utimens(struct sbx_apply_request *req, const char *path, int64_t atime_ns,
+		      int64_t mtime_ns, unsigned flags)
+{
+	struct draft draft;
+
+	draft_begin(&draft, req);
+	draft_time(&draft, atime_ns);
+	draft_time(&draft, mtime_ns);
+	draft_path(&draft, path, true);
+	return draft_end(&draft, "utimens", flags);
+}
+
+static int add_size(struct sbx_apply_request *req, const char *verb, const char *path,
+		    uint64_t size, unsigned flags)
+{
+	struct draft draft;
+
+	draft_begin(&draft, req);
+	if (size > INT64_MAX)
+		draft.error = -EINVAL;
+	draft_number(&draft, size);
+	draft_path(&draft, path, true);
+	return draft_end(&draft, verb, flags);
+}
+
+int sbx_apply_truncate(struct sbx_apply_request *req, const char *path, uint64_t size,
+		       unsigned flags)
+{
+	return add_size(req, "truncate", path, size, flags);
+}
+
+int sbx_apply_extend(struct sbx_apply_request *req, const char *path, uint64_t size, unsigned flags)
+{
+	return add_size(req, "extend", path, size, flags);
+}
+
+int sbx_apply_create(struct sbx_apply_request *req, const char *path, uint32_t mode, unsigned flags)
+{
+	struct draft draft;
+
+	draft_begin(&draft, req);
+	draft_mode(&draft, mode, 0666);
+	draft_name(&draft, path);
+	return draft_end(&draft, "create", flags);
+}
+
+int sbx_apply_expect(struct sbx_apply_request *req, const char *path, uint64_t dev, uint64_t ino,
+		     unsigned flags)
+{
+	struct draft draft;
+
+	draft_begin(&draft, req);
+	draft_take(&draft, g_strdup_printf("%" G_GUINT64_FORMAT ":%" G_GUINT64_FORMAT, dev, ino));
+	draft_path(&draft, path, true);
+	return draft_end(&draft, "expect", flags);
+}
+
+int sbx_apply_sweep(struct sbx_apply_request *req, const char *dir, unsigned minutes,
+		    unsigned flags)
+{
+	static const char *const dirs[] = { SBX_STAGE_DIR, SBX_HELD_DIR, SBX_OPS_DIR };
+	struct draft draft;
+
+	draft_begin(&draft, req);
+	draft.error = -EINVAL;
+	for (size_t i = 0; i < G_N_ELEMENTS(dirs); i++) {
+		if (strcmp(dirs[i] + strlen(SBX_WORK_DIR "/"), dir) == 0)
+			draft.error = req->sealed ? -E2BIG : req->error;
+	}
+	draft_add(&draft, dir);
+	draft_number(&draft, minutes);
+	return draft_end(&draft, "sweep", flags);
+}
+
+int sbx_apply_save(struct sbx_apply_request *req, const char *path,
+		   const struct sbx_apply_content *content, const struct sbx_apply_how *how)
+{
+	struct draft draft;
+
+	draft_begin(&draft, req);
+	if (how->mode != SBX_MODE_KEEP && how->mode > 0777)
+		draft.error = -EINVAL;
+	draft_name(&draft, path);
+	draft_add(&draft, how->flags & SBX_APPLY_EXCL ? "1" : "0");
+	draft_add(&draft, how->flags & SBX_APPLY_IN_PLACE ? "1" : "0");
+	if (how->mode == SBX_MODE_KEEP)
+		draft_add(&draft, "-");
+	else
+		draft_octal(&draft, how->mode);
+	draft_time(&draft, how->atime_ns);
+	draft_time(&draft, how->mtime_ns);
+	draft_held(&draft, how->held);
+	draft_number(&draft, content->len);
+	if (content->data != NULL || content->stage == NULL) {
+		draft_number(&draft, 0);
+		draft_bytes(&draft, content->data, content->len);
+	} else {
+		draft_path(&draft, content->stage, false);
+	}
+	return draft_end(&draft, "save", how->flags);
+}
+
+/*
+ * The words of one piece. What the request itself carries is gathered in inlined, in which a piece
+ * then has an offset.
+ */
+static void draft_piece(struct draft *draft, const struct sbx_apply_piece *piece, GString *words,
+			GByteArray *inlined)
+{
+	const struct sbx_apply_content *content = &piece->content;
+	uint64_t source_offset = content->stage_offset;
+	uint64_t left = content->len;
+	unsigned source = 0;
+
+	if (piece->offset > INT64_MAX || left > INT64_MAX - piece->offset) {
+		draft->error = -EINVAL;
+		return;
+	}
+	if (piece->kind == SBX_PIECE_TRUNCATE) {
+		g_string_append_printf(words, "t %" G_GUINT64_FORMAT " 0 0 0 ", piece->offset);
+		return;
+	}
+	if (left == 0)
+		return;
+	if (content->data == NULL) {
+		source = content->stage != NULL ? draft_index(draft, content->stage, false) : 0;
+		if (source == 0 && draft->error == 0)
+			draft->error = -EINVAL;
+	} else if (left > draft->req->program.limits.command_bytes - inlined->len) {
+		draft->error = -E2BIG;
+	} else {
+		source_offset = inlined->len;
+		g_byte_array_append(inlined, content->data, (guint)left);
+	}
+	if (draft->error < 0)
+		return;
+	if (piece->kind == SBX_PIECE_WRITE) {
+		g_string_append_printf(words,
+				       "w %" G_GUINT64_FORMAT " %" G_GUINT64_FORMAT
+				       " %u %" G_GUINT64_FORMAT " ",
+				       piece->offset, left, source, source_offset);
+		return;
+	}
+	while (left > 0) {
+		uint64_t part = MIN(left, APPEND_BYTES_MAX);
+
+		g_string_append_printf(words, "a 0 %" G_GUINT64_FORMAT " %u %" G_GUINT64_FORMAT " ",
+				       part, source, source_offset);
+		source_offset += part;
+		left -= part;
+	}
+}
+
+int sbx_apply_patch(struct sbx_apply_request *req, const char *path,
+		    const struct sbx_apply_piece *pieces, unsigned count, unsigned flags)
+{
+	g_autoptr(GByteArray) inlined = g_byte_array_new();
+	g_autoptr(GString) words = g_string_new(NULL);
+	struct draft draft;
+
+	draft_begin(&draft, req);
+	draft_path(&draft, path, true);
+	for (unsigned i = 0; i < count && draft.error == 0; i++)
+		draft_piece(&draft, &pieces[i], words, inlined);
+	if (words->len > 0)
+		g_string_truncate(words, words->len - 1);
+	draft_add(&draft, words->str);
+	if (inlined->len > 0 && draft.error == 0)
+		draft_bytes(&draft, inlined->data, inlined->len);
+	return draft_end(&draft, "patch", flags);
+}
+
+int sbx_apply_copy(struct sbx_apply_request *req, const char *source, uint64_t source_offset,
+		   const char *target, uint64_t target_offset, uint64_t len, unsigned flags)
+{
+	struct draft draft;
+
+	draft_begin(&draft, req);
+	if (len != SBX_COPY_WHOLE && (source_offset > INT64_MAX || target_offset > INT64_MAX ||
+				      len > INT64_MAX - MAX(source_offset, target_offset)))
+		draft.error = -EINVAL;
+	if (len == SBX_COPY_WHOLE && (source_offset != 0 || target_offset != 0))
+		draft.error = -EINVAL;
+	draft_path(&draft, source, true);
+	draft_number(&draft, source_offset);
+	draft_name(&draft, target);
+	draft_number(&draft, target_offset);
+	if (len == SBX_COPY_WHOLE)
+		draft_add(&draft, "-");
+	else
+		draft_number(&draft, len);
+	return draft_end(&draft, "copy", flags);
+}
+
+/* "-" before a path: its attributes are not wanted. */
+static char *path_word(const struct sbx_apply_request *req, guint i)
+{
+	g_autofree char *spelled = sbx_program_spell_path(req->paths->pdata[i], NULL);
+
+	return g_strconcat(req->reported->data[i] ? "" : "-", spelled, NULL);
+}
+
+static int seal(struct sbx_apply_request *req)
+{
+	struct sbx_program_request *program = &req->program;
+	bool sweep = g_str_hash(req->opid) % SWEEP_EVERY == 0;
+	int error = req->error;
+
+	if (error == 0)
+		error = sbx_program_request_add(program, req->opid);
+	if (error == 0)
+		error = sbx_program_request_add(program, sweep ? "1" : "0");
+	if (error == 0)
+		error = sbx_program_request_addf(program, "%u", req->paths->len);
+	for (guint i = 0; i < req->paths->len && error == 0; i++)
+		error = sbx_program_request_take(program, path_word(req, i));
+	for (guint i = 0; i < req->words->len && error == 0; i++)
+		error = sbx_program_request_add(program, req->words->pdata[i]);
+	return error;
+}
+
+const char *const *sbx_apply_argv(struct sbx_apply_request *req, int *ret_error)
+{
+	if (!req->sealed) {
+		req->error = seal(req);
+		req->sealed = true;
+	}
+	if (req->error < 0) {
+		*ret_error = req->error;
+		return NULL;
+	}
+	return sbx_program_request_argv(&req->program);
+}
+
+static void result_clear(gpointer data)
+{
+	struct sbx_apply_result *result = data;
+
+	g_free(result->text);
+}
+
+static void path_free(gpointer data)
+{
+	struct sbx_apply_path *path = data;
+
+	g_free(path->path);
+	g_free(path->link);
+	g_free(path);
+}
+
+/* At most TEXT_BYTES_MAX of it, what is not printable as \\xNN. */
+static char *printable(const char *text)
+{
+	GString *shown = g_string_new(NULL);
+
+	for (; *text != '\0' && shown->len < TEXT_BYTES_MAX; text++) {
+		if (*text >= 0x20 && *text <= 0x7e)
+			g_string_append_c(shown, *text);
+		else
+			g_string_append_printf(shown, "\\x%02x", (uint8_t)*text);
+	}
+	return g_string_free(shown, FALSE);
+}
+
+static int take_result(struct sbx_reader *reader, struct sbx_apply_reply *reply)
+{
+	struct sbx_apply_result result = { .error = 0 };
+	char *flags;
+	char *why;
+	int error = sbx_reader_string(reader, 'r', &flags);
+
+	if (error == 0)
+		error = sbx_reader_string(reader, 0, &why);
+	if (error < 0)
+		return error;
+	result.in_place = strchr(flags + 1, 'i') != NULL;
+	result.set_aside = strchr(flags + 1, 'h') != NULL;
+	if (why[0] != '\0') {
+		result.error = sbx_program_errno(why);
+		result.text = printable(why);
+	}
+	g_array_append_val(reply->results, result);
+	return 0;
+}
+
+static int take_attributes(struct sbx_reader *reader, struct sbx_apply_reply *reply)
+{
+	struct sbx_record record;
+	struct sbx_apply_path *path;
+	int error = sbx_reader_record(reader, &record);
+
+	if (error < 0)
+		return error;
+	path = g_hash_table_lookup(reply->by_path, record.path);
+	if (path == NULL)
+		return -EBADMSG;
+	path->present = true;
+	path->attr = record.attr;
+	g_free(path->link);
+	path->link = g_strdup(record.link);
+	return 0;
+}
+
+static int take_records(GByteArray *section, struct sbx_apply_reply *reply)
+{
+	struct sbx_reader reader = { (char *)section->data, (char *)section->data + section->len };
+	int error = 0;
+
+	while (error == 0) {
+		char *text;
+
+		switch (sbx_reader_peek(&reader)) {
+		case 'o':
+			error = sbx_reader_string(&reader, 'o', &text);
+			reply->not_kept = true;
+			break;
+		case 'r':
+			error = take_result(&reader, reply);
+			break;
+		case 'a':
+		case 'b':
+			error = take_attributes(&reader, reply);
+			break;
+		case 'e':
+			error = sbx_reader_string(&reader, 'e', &text);
+			if (error == 0 && (text[1] != '\0' || reader.at != reader.end))
+				error = -EBADMSG;
+			return error;
+		default:
+			error = -EBADMSG;
+		}
+	}
+	return error;
+}
+
+static struct sbx_apply_reply *reply_new(const struct sbx_apply_request *req)
+{
+	struct sbx_apply_reply *reply = g_new0(struct sbx_apply_reply, 1);
+
+	reply->results = g_array_new(FALSE, FALSE, sizeof(struct sbx_apply_result));
+	g_array_set_clear_func(reply->results, result_clear);
+	reply->paths = g_ptr_array_new_with_free_func(path_free);
+	reply->by_path = g_hash_table_new(g_str_hash, g_str_equal);
+	for (guint i = 0; i < req->paths->len; i++) {
+		struct sbx_apply_path *path;
+
+		if (!req->reported->data[i])
+			continue;
+		path = g_new0(struct sbx_apply_path, 1);
+		path->path = g_strdup(req->paths->pdata[i]);
+		g_ptr_array_add(reply->paths, path);
+		g_hash_table_insert(reply->by_path, path->path, path);
+	}
+	return reply;
+}
+
+int sbx_apply_decode(const struct sbx_apply_request *req, const char *out, size_t out_len,
+		     struct sbx_apply_reply **ret_reply)
+{
+	struct sbx_apply_reply *reply;
+	struct sbx_program_answer answer;
+	int error = sbx_program_unframe(out, out_len, req->program.nonce, REPLY_BYTES_MAX, &answer);
+
+	if (error < 0)
+		return error;
+	reply = reply_new(req);
+	/* A second section marks the answer of an earlier run. */
+	reply->repeated = answer.sections == 2;
+	error = answer.sections <= 2 ? take_records(answer.section[0], reply) : -EBADMSG;
+	if (error == 0 && reply->results->len != req->count)
+		error = -EBADMSG;
+	sbx_program_answer_clear(&answer);
+	if (error < 0) {
+		sbx_apply_reply_free(reply);
+		return error;
+	}
+	*ret_reply = reply;
+	return 0;
+}
+
+void sbx_apply_reply_free(struct sbx_apply_reply *reply)
+{
+	if (reply == NULL)
+		return;
+	g_hash_table_unref(reply->by_path);
+	g_ptr_array_unref(reply->paths);
+	g_array_unref(reply->results);
+	g_free(reply);
+}
+
+const struct sbx_apply_path *sbx_apply_reply_path(const struct sbx_apply_reply *reply,
+						  const char *path)
+{
+	return g_hash_table_lookup(reply->by_path, sbx_record_path(path));
+}

@@ -1,0 +1,328 @@
+#include "client/probe.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "client/record.h"
+
+#define PAD_BYTES	"300000"
+#define REPLY_BYTES_MAX ((size_t)1 << 20)
+#define GROUPS_MAX	65536
+/* GNU mv asks the kernel for RENAME_NOREPLACE since this version of coreutils. */
+#define NOREPLACE_MAJOR 8
+#define NOREPLACE_MINOR 30
+
+int sbx_probe_request_init(struct sbx_probe_request *req, const struct sbx_probe_options *options,
+			   const struct sbx_program_limits *limits)
+{
+	static const struct sbx_tools nothing = { "," };
+	int error;
+
+	req->options = *options;
+	error = sbx_program_request_init(&req->program, SBX_PROGRAM_PROBE, &nothing, limits);
+	if (error == 0)
+		error = sbx_program_request_add(&req->program, "probe");
+	if (error == 0)
+		error = sbx_program_request_add(&req->program, options->no_work_dir ? "0" : "1");
+	if (error == 0)
+		error = sbx_program_request_add(&req->program,
+						options->long_answer ? PAD_BYTES : "0");
+	return error;
+}
+
+int sbx_statfs_request_init(struct sbx_probe_request *req, const struct sbx_tools *tools,
+			    const struct sbx_program_limits *limits)
+{
+	int error;
+
+	req->options = (struct sbx_probe_options){ .no_work_dir = true };
+	error = sbx_program_request_init(&req->program, SBX_PROGRAM_PROBE, tools, limits);
+	return error < 0 ? error : sbx_program_request_add(&req->program, "statfs");
+}
+
+void sbx_probe_request_clear(struct sbx_probe_request *req)
+{
+	sbx_program_request_clear(&req->program);
+}
+
+static int parse_u32(const char *text, uint32_t *ret_number)
+{
+	uint64_t number;
+	int error = sbx_record_number(text, UINT32_MAX, &number);
+
+	if (error == 0)
+		*ret_number = (uint32_t)number;
+	return error;
+}
+
+static int parse_umask(const char *text, uint32_t *ret_umask)
+{
+	guint64 number;
+
+	if (!g_ascii_string_to_unsigned(text, 8, 0, 0777, &number, NULL))
+		return -EBADMSG;
+	*ret_umask = (uint32_t)number;
+	return 0;
+}
+
+static int parse_groups(const char *text, GArray *groups)
+{
+	g_auto(GStrv) words = g_strsplit(text, " ", GROUPS_MAX);
+
+	for (char **word = words; *word != NULL; word++) {
+		uint32_t group;
+
+		if (**word == '\0')
+			continue;
+		if (parse_u32(*word, &group) < 0)
+			return -EBADMSG;
+		g_array_append_val(groups, group);
+	}
+	return 0;
+}
+
+/* Some filesystems have no such numbers; then the tools show nothing or "?". */
+static void parse_statfs(const char *text, struct sbx_statfs *ret_statfs)
+{
+	g_auto(GStrv) words = g_strsplit(text, " ", 8);
+	struct sbx_statfs found = { .known = true };
+	uint64_t name_max;
+
+	if (g_strv_length(words) != 7 ||
+	    sbx_record_number(words[0], UINT32_MAX, &found.block_bytes) < 0 ||
+	    sbx_record_number(words[1], INT64_MAX, &found.blocks) < 0 ||
+	    sbx_record_number(words[2], INT64_MAX, &found.blocks_free) < 0 ||
+	    sbx_record_number(words[3], INT64_MAX, &found.blocks_avail) < 0 ||
+	    sbx_record_number(words[4], INT64_MAX, &found.files) < 0 ||
+	    sbx_record_number(words[5], INT64_MAX, &found.files_free) < 0 ||
+	    sbx_record_number(words[6], UINT32_MAX, &name_max) < 0 || found.block_bytes == 0)
+		return;
+	found.name_max = (uint32_t)name_max;
+	*ret_statfs = found;
+}
+
+static bool mv_knows_noreplace(const char *version)
+{
+	const char *words = strstr(version, "(GNU coreutils) ");
+	int major;
+	int minor;
+
+	if (words == NULL || sscanf(words, "(GNU coreutils) %d.%d", &major, &minor) != 2)
+		return false;
+	return major > NOREPLACE_MAJOR || (major == NOREPLACE_MAJOR && minor >= NOREPLACE_MINOR);
+}
+
+static int take_flag(struct sbx_probe_reply *reply, const char *key)
+{
+	const struct {
+		const char *key;
+		bool *flag;
+	} flags[] = {
+		{ "busybox", &reply->busybox },	  { "find_printf", &reply->find_printf },
+		{ "stat_ns", &reply->stat_ns },	  { "touch_ns", &reply->touch_ns },
+		{ "gzip", &reply->gzip },	  { "flock", &reply->flock },
+		{ "setsid", &reply->setsid },	  { "dd_bytes", &reply->dd_bytes },
+		{ "mv_exact", &reply->mv_exact }, { "mv_no_copy", &reply->mv_no_copy },
+		{ "reflink", &reply->reflink },	  { "truncate", &reply->truncate },
+		{ "date_ns", &reply->date_ns },	  { "sha256sum", &reply->sha256sum },
+		{ "tar", &reply->tar },		  { "timeout", &reply->timeout },
+		{ "var_tmp", &reply->var_tmp },	  { "work_dir", &reply->work_dir },
+	};
+
+	for (size_t i = 0; i < G_N_ELEMENTS(flags); i++) {
+		if (strcmp(flags[i].key, key) == 0) {
+			*flags[i].flag = true;
+			return 0;
+		}
+	}
+	/* A newer program may say more. */
+	return 0;
+}
+
+static int take_fact(struct sbx_probe_reply *reply, const char *key, const char *value)
+{
+	const struct {
+		const char *key;
+		char **text;
+	} texts[] = {
+		{ "cwd", &reply->cwd },
+		{ "uname", &reply->uname },
+		{ "boot_id", &reply->boot_id },
+		{ "pid_namespace", &reply->pid_namespace },
+	};
+
+	for (size_t i = 0; i < G_N_ELEMENTS(texts); i++) {
+		if (strcmp(texts[i].key, key) == 0) {
+			g_free(*texts[i].text);
+			*texts[i].text = g_strdup(value);
+			return 0;
+		}
+	}
+	if (strcmp(key, "uid") == 0)
+		return parse_u32(value, &reply->uid);
+	if (strcmp(key, "gid") == 0)
+		return parse_u32(value, &reply->gid);
+	if (strcmp(key, "umask") == 0)
+		return parse_umask(value, &reply->umask);
+	if (strcmp(key, "groups") == 0)
+		return parse_groups(value, reply->groups);
+	if (strcmp(key, "statfs") == 0)
+		parse_statfs(value, &reply->statfs);
+	else if (strcmp(key, "mv") == 0)
+		reply->mv_noreplace = mv_knows_noreplace(value);
+	else
+		return take_flag(reply, key);
+	return 0;
+}
+
+static void make_word(struct sbx_probe_reply *reply)
+{
+	const struct {
+		char letter;
+		bool can;
+	} letters[] = {
+		{ 'f', reply->find_printf }, { 'z', reply->gzip },     { 'n', reply->stat_ns },
+		{ 't', reply->touch_ns },    { 'T', reply->mv_exact }, { 'N', reply->mv_noreplace },
+		{ 'k', reply->dd_bytes },    { 'c', reply->date_ns },  { 'C', reply->mv_no_copy },
+		{ 'R', reply->reflink },     { 'l', reply->flock },    { 'r', reply->truncate },
+	};
+	char *word = reply->tools.word;
+	size_t len = 0;
+
+	for (size_t i = 0; i < G_N_ELEMENTS(letters); i++) {
+		if (letters[i].can)
+			word[len++] = letters[i].letter;
+	}
+	snprintf(word + len, sizeof(reply->tools.word) - len, ",%u:%u", reply->uid, reply->gid);
+}
+
+/* Walks over the facts; -EBADMSG unless they end as they must. */
+static int take_facts(GByteArray *section, struct sbx_probe_reply *reply)
+{
+	struct sbx_reader reader = { (char *)section->data, (char *)section->data + section->len };
+	int error = sbx_reader_clock(&reader, &reply->clock_ns, &reply->clock_has_ns);
+
+	while (error == 0) {
+		char *key;
+		char *space;
+
+		error = sbx_reader_string(&reader, 0, &key);
+		if (error < 0)
+			break;
+		space = strchr(key, ' ');
+		if (space == NULL)
+			return -EBADMSG;
+		*space = '\0';
+		if (strcmp(key, "end") == 0)
+			return reader.at == reader.end ? 0 : -EBADMSG;
+		error = take_fact(reply, key, space + 1);
+	}
+	return error;
+}
+
+/*
+ * The first section of an answer whose padding is cut, as an answer of its own.
+ * "SBXFS1 NONCE - LEN - LEN\n" becomes "SBXFS1 NONCE - LEN\n".
+ */
+static int unframe_cut(const struct sbx_probe_request *req, const char *out, size_t out_len,
+		       struct sbx_program_answer *ret_answer)
+{
+	const char *newline = memchr(out, '\n', out_len);
+	g_autofree char *header = NULL;
+	g_auto(GStrv) words = NULL;
+	g_autoptr(GString) whole = NULL;
+	guint64 len;
+
+	if (newline == NULL)
+		return -EBADMSG;
+	header = g_strndup(out, (size_t)(newline - out));
+	words = g_strsplit(header, " ", 8);
+	if (g_strv_length(words) != 6 ||
+	    !g_ascii_string_to_unsigned(words[3], 10, 0, REPLY_BYTES_MAX, &len, NULL) ||
+	    len + 1 > out_len - (size_t)(newline + 1 - out))
+		return -EBADMSG;
+	whole = g_string_new(NULL);
+	g_string_append_printf(whole, "%s %s %s %s\n", words[0], words[1], words[2], words[3]);
+	g_string_append_len(whole, newline + 1, (gssize)len + 1);
+	g_string_append_printf(whole, "END %s\n", req->program.nonce);
+	return sbx_program_unframe(whole->str, whole->len, req->program.nonce, REPLY_BYTES_MAX,
+				   ret_answer);
+}
+
+int sbx_probe_decode(const struct sbx_probe_request *req, const char *out, size_t out_len,
+		     struct sbx_probe_reply **ret_reply)
+{
+	struct sbx_probe_reply *reply;
+	struct sbx_program_answer answer;
+	bool is_cut = false;
+	int error = sbx_program_unframe(out, out_len, req->program.nonce, REPLY_BYTES_MAX, &answer);
+
+	if (error == -EBADMSG && req->options.long_answer) {
+		error = unframe_cut(req, out, out_len, &answer);
+		is_cut = true;
+	}
+	if (error < 0)
+		return error;
+	reply = g_new0(struct sbx_probe_reply, 1);
+	reply->groups = g_array_new(FALSE, FALSE, sizeof(uint32_t));
+	reply->is_cut = is_cut;
+	reply->reply_limit = is_cut ? out_len : 0;
+	error = take_facts(answer.section[0], reply);
+	sbx_program_answer_clear(&answer);
+	if (error == 0 && reply->cwd == NULL)
+		error = -EBADMSG;
+	if (error < 0) {
+		sbx_probe_reply_free(reply);
+		return error;
+	}
+	if (reply->uname == NULL)
+		reply->uname = g_strdup("");
+	if (reply->boot_id == NULL)
+		reply->boot_id = g_strdup("");
+	if (reply->pid_namespace == NULL)
+		reply->pid_namespace = g_strdup("");
+	make_word(reply);
+	*ret_reply = reply;
+	return 0;
+}
+
+void sbx_probe_reply_free(struct sbx_probe_reply *reply)
+{
+	if (reply == NULL)
+		return;
+	g_array_unref(reply->groups);
+	g_free(reply->cwd);
+	g_free(reply->uname);
+	g_free(reply->boot_id);
+	g_free(reply->pid_namespace);
+	g_free(reply);
+}
+
+int sbx_statfs_decode(const struct sbx_probe_request *req, const char *out, size_t out_len,
+		      struct sbx_statfs *ret_statfs)
+{
+	struct sbx_probe_reply reply = { .groups = NULL };
+	struct sbx_program_answer answer;
+	struct sbx_reader reader;
+	char *text;
+	int error = sbx_program_unframe(out, out_len, req->program.nonce, REPLY_BYTES_MAX, &answer);
+
+	if (error < 0)
+		return error;
+	reader.at = (char *)answer.section[0]->data;
+	reader.end = reader.at + answer.section[0]->len;
+	error = sbx_reader_clock(&reader, &reply.clock_ns, &reply.clock_has_ns);
+	if (error == 0)
+		error = sbx_reader_string(&reader, 's', &text);
+	if (error == 0 && !g_str_has_prefix(text, "statfs "))
+		error = -EBADMSG;
+	if (error == 0) {
+		parse_statfs(text + strlen("statfs "), &reply.statfs);
+		error = reply.statfs.known ? 0 : -EOPNOTSUPP;
+	}
+	if (error == 0)
+		*ret_statfs = reply.statfs;
+	sbx_program_answer_clear(&answer);
+	return error;
+}

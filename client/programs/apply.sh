@@ -1,0 +1,592 @@
+# shellcheck shell=sh
+# shellcheck disable=SC2154 # the prelude's variables
+# A list of mutations, done once and in order (client/apply.h).
+#
+#   ID SWEEP PATHS PATH... [VERB COUNT ARG...]...
+#
+# Paths count from 1, and 0 is none; those without a "-" before them are looked at in the end. "&VERB" is
+# left out when the operation before it failed. Records: rFLAGS\0WHY\0 of each operation in order,
+# where an empty WHY is success; o when the outcome could not be kept; attributes; e.
+#
+# The outcome is kept in .sbxfs/ops/ID: empty while the operations run, then the armoured answer
+# and a dot. Umask 077: what is made without a mode is ours alone.
+
+umask 077
+
+# run COMMAND...: runs it; E is why it failed.
+run() {
+	if E=$("$@" 2>&1); then
+		E=
+	else
+		[ -n "$E" ] || E=!EIO
+		return 1
+	fi
+}
+
+exists() {
+	[ -e "$1" ] || [ -L "$1" ]
+}
+
+is_dir() {
+	[ -d "$1" ] && [ ! -L "$1" ]
+}
+
+# parent FILE: D is the directory that holds it.
+parent() {
+	D=${1%/*}
+	D=${D:-/}
+}
+
+# regular FILE: whether it is one; else E is why not.
+regular() {
+	if [ -L "$1" ]; then
+		E=!ELOOP
+	elif [ -d "$1" ]; then
+		E=!EISDIR
+	elif [ -f "$1" ]; then
+		return 0
+	elif [ -e "$1" ]; then
+		E=!EINVAL
+	else
+		E=$(gone "$1")
+	fi
+	return 1
+}
+
+# free FILE: whether nothing has that name.
+free() {
+	exists "$1" || return 0
+	E=!EEXIST
+	return 1
+}
+
+# bare FILE: makes it anew and empty by the shell alone, never over an old one.
+bare() {
+	set -C
+	if true >"$1"; then
+		set +C
+		return 0
+	fi
+	E=$({ true >"$1"; } 2>&1)
+	set +C
+	case $E in
+	*nonexistent*) E=$(gone "$1") ;;
+	esac
+	[ -n "$E" ] || E=!EIO
+	return 1
+}
+
+# put FILE KIND ARG...: writes content into a file. p: one spelled argument; b: base64 in pieces.
+put() {
+	o=$1 kind=$2
+	shift 2
+	case $kind in
+	p) show "$1" >"$o" || run sink "$o" "$1" ;;
+	b) printf %s "$@" | base64 -d >"$o" || run sink64 "$o" "$@" ;;
+	esac
+}
+
+show() {
+	case $1 in
+	:*) printf %b "${1#:}" ;;
+	*) printf %s "$1" ;;
+	esac
+}
+
+# The same again after a failure, to hear why: a shell's own printf does not say.
+sink() {
+	show "$2" | cat >"$1"
+}
+
+sink64() {
+	o=$1
+	shift
+	printf %s "$@" | base64 -d >"$o"
+}
+
+# aside FILE INDEX: keeps the file under another name, if that is asked for and can be.
+aside() {
+	[ "$2" -ne 0 ] && [ -f "$1" ] && [ ! -L "$1" ] || return 0
+	eval "o=\$q$2"
+	if ln "$1" "$o"; then
+		F=h
+	fi
+}
+
+# stamp FILE ATIME MTIME: "-" leaves a time alone, "now", or what touch -d takes.
+stamp() {
+	if [ "$2" = "$3" ]; then
+		stamp1 "$1" -m "$3" -a
+	else
+		stamp1 "$1" -a "$2" && stamp1 "$1" -m "$3"
+	fi
+}
+
+stamp1() {
+	case $3 in
+	-) ;;
+	now) run touch -hc "$2" ${4+"$4"} "$1" ;;
+	*) run touch -hc "$2" ${4+"$4"} -d "$3" "$1" ;;
+	esac
+}
+
+# move FROM TO: the rename system call, never into a directory that is there.
+move() {
+	if has C; then
+		run mv --no-copy -fT "$1" "$2"
+	elif has T; then
+		run mv -fT "$1" "$2"
+	elif is_dir "$2"; then
+		run rmdir "$2" && run mv -f "$1" "$2"
+	elif [ -d "$2" ]; then
+		run rm -f "$2" && run mv -f "$1" "$2"
+	else
+		run mv -f "$1" "$2"
+	fi
+}
+
+# move_new FROM TO: the same to a name that must be new.
+move_new() {
+	free "$2" || return
+	if has N; then
+		run mv -nT "$1" "$2" || return
+		exists "$1" || return 0
+		E=!EEXIST
+		return 1
+	fi
+	if is_dir "$1"; then
+		E=!EINVAL
+		return 1
+	fi
+	run ln "$1" "$2" && run rm -f "$1"
+}
+
+# resize FILE SIZE
+resize() {
+	if [ "$2" -eq 0 ] && true >"$1"; then
+		return 0
+	elif has r; then
+		run truncate -c -s "$2" "$1"
+	else
+		run dd if=/dev/null of="$1" bs=1 seek="$2" count=0
+	fi
+}
+
+# transfer SOURCE OFFSET TARGET OFFSET LENGTH: bytes into a file that stays.
+transfer() {
+	if has k; then
+		run dd if="$1" of="$3" bs=1048576 iflag=skip_bytes,count_bytes,fullblock \
+			oflag=seek_bytes conv=notrunc skip="$2" seek="$4" count="$5"
+	else
+		run transfer_blocks "$@"
+	fi
+}
+
+# The same where dd counts blocks only: up to a whole block byte by byte, then the rest.
+transfer_blocks() {
+	n=$(((4096 - $4 % 4096) % 4096))
+	[ "$n" -le "$5" ] || n=$5
+	part "$1" "$2" "$n" | dd of="$3" bs=1 seek="$4" conv=notrunc || return
+	[ "$n" -eq "$5" ] || part "$1" $(($2 + n)) $(($5 - n)) |
+		dd of="$3" bs=4096 seek=$((($4 + n) / 4096)) conv=notrunc
+}
+
+part() {
+	dd if="$1" bs=4096 skip=$(($2 / 4096)) | tail -c +$(($2 % 4096 + 1)) | head -c "$3"
+}
+
+# append SOURCE OFFSET TARGET LENGTH: at the target's own end, in one write.
+append() {
+	if has k; then
+		run dd if="$1" of="$3" bs="$4" iflag=skip_bytes,fullblock oflag=append conv=notrunc \
+			skip="$2" count=1
+	else
+		run append_part "$@"
+	fi
+}
+
+append_part() {
+	part "$1" "$2" "$4" | dd of="$3" bs="$4" iflag=fullblock oflag=append conv=notrunc ||
+		part "$1" "$2" "$4" | cat >>"$3"
+}
+
+# do_mkdir UMASK MODE PATH: MODE is "-" where the umask says it all.
+do_mkdir() {
+	eval "p=\$q$3"
+	umask "$1"
+	run mkdir "$p"
+	s=$?
+	umask 077
+	[ $s -ne 0 ] || [ "$2" = - ] || run chmod "$2" "$p"
+}
+
+do_rmdir() {
+	eval "p=\$q$1"
+	run rmdir "$p"
+}
+
+do_unlink() {
+	eval "p=\$q$1"
+	if is_dir "$p"; then
+		E=!EISDIR
+		return 1
+	fi
+	aside "$p" "$2"
+	run rm "$p"
+}
+
+# do_rename NOREPLACE HELD FROM TO
+do_rename() {
+	eval "p=\$q$3 t=\$q$4"
+	new=$1 held=$2
+	if ! exists "$p"; then
+		E=$(gone "$p")
+		return 1
+	fi
+	case $t in
+	"$p"/*)
+		E=!EINVAL
+		! is_dir "$p" || return
+		;;
+	esac
+	parent "$p"
+	o=$D
+	parent "$t"
+	# A device each of the two parents: mv would copy from one to another. Then the files.
+	# shellcheck disable=SC2046
+	set -- $(stat -c %d:%i "$o" "$D" "$p" "$t")
+	if [ $# -ge 3 ] && [ "${1%:*}" != "${2%:*}" ]; then
+		E=!EXDEV
+		return 1
+	fi
+	if [ "$new" -eq 1 ]; then
+		move_new "$p" "$t"
+		return
+	fi
+	if exists "$t"; then
+		[ $# -eq 4 ] && [ "$3" = "$4" ] && return 0
+		if is_dir "$p"; then
+			E=!ENOTDIR
+			is_dir "$t" || return
+		elif is_dir "$t"; then
+			E=!EISDIR
+			return 1
+		fi
+		aside "$t" "$held"
+	fi
+	move "$p" "$t"
+}
+
+do_link() {
+	eval "p=\$q$1 t=\$q$2"
+	free "$t" && run ln "$p" "$t"
+}
+
+do_symlink() {
+	dec "$1"
+	x=$D
+	eval "p=\$q$2"
+	free "$p" && run ln -s -- "$x" "$p"
+}
+
+do_chmod() {
+	eval "p=\$q$2"
+	E=!EOPNOTSUPP
+	[ ! -L "$p" ] && run chmod "$1" "$p"
+}
+
+# do_utimens ATIME MTIME PATH
+do_utimens() {
+	eval "p=\$q$3"
+	if exists "$p"; then
+		stamp "$p" "$1" "$2"
+	else
+		E=$(gone "$p")
+		return 1
+	fi
+}
+
+do_truncate() {
+	eval "p=\$q$2"
+	regular "$p" && resize "$p" "$1"
+}
+
+do_extend() {
+	eval "p=\$q$2"
+	regular "$p" || return
+	n=$(stat -c %s "$p")
+	[ "${n:-0}" -ge "$1" ] || resize "$p" "$1"
+}
+
+# do_create UMASK MODE PATH
+do_create() {
+	eval "p=\$q$3"
+	free "$p" || return
+	umask "$1"
+	bare "$p"
+	s=$?
+	umask 077
+	[ $s -eq 0 ] || return
+	[ "$2" = - ] || run chmod "$2" "$p"
+}
+
+# do_expect DEVICE:INODE PATH
+do_expect() {
+	eval "p=\$q$2"
+	if exists "$p"; then
+		E=!ESTALE
+		[ "$(stat -c %d:%i "$p")" = "$1" ]
+	else
+		E=$(gone "$p")
+		return 1
+	fi
+}
+
+# do_sweep DIRECTORY MINUTES
+do_sweep() {
+	if [ "$2" -gt 0 ]; then
+		run find .sbxfs/"$1" ! -type d ! -name "$id" -mmin "+$2" -exec rm -f {} +
+	else
+		run find .sbxfs/"$1" ! -type d ! -name "$id" -exec rm -f {} +
+	fi
+}
+
+# do_copy SOURCE OFFSET TARGET OFFSET LENGTH: LENGTH "-" is the whole file.
+do_copy() {
+	eval "p=\$q$1 t=\$q$3"
+	regular "$p" || return
+	if [ "$5" != - ]; then
+		regular "$t" && transfer "$p" "$2" "$t" "$4" "$5"
+		return
+	fi
+	! exists "$t" || regular "$t" || return
+	umask 0
+	if has R; then
+		run cp --reflink=auto "$p" "$t"
+	else
+		run cp "$p" "$t"
+	fi
+	s=$?
+	umask 077
+	return $s
+}
+
+# do_patch PATH PIECES [KIND ARG...]: PIECES are groups of five words: w (write), a (append) or
+# t (truncate); offset; length; the index of the staged file that has the content, 0 for what the
+# arguments hold; where in that.
+do_patch() {
+	eval "p=\$q$1"
+	regular "$p" || return
+	pieces=$2 x=.sbxfs/stage/$id.$op
+	shift 2
+	case $pieces in
+	a*\ *\ *\ *\ *\ *) ;;
+	a*)
+		# One write of the shell's own, as long as its buffer has room.
+		if [ "$1" = p ] && [ ${#2} -le 4096 ]; then
+			show "$2" >>"$p" && return
+			E=$({ true >>"$p"; } 2>&1)
+			dirty=1
+			[ -n "$E" ] || run sink "$x" "$2"
+			return 1
+		fi
+		;;
+	esac
+	if [ $# -gt 0 ]; then
+		dirty=1
+		put "$x" "$@" || return
+	fi
+	# shellcheck disable=SC2086
+	set -- $pieces
+	while [ $# -gt 4 ]; do
+		eval "f=\$q$4"
+		[ "$4" -ne 0 ] || f=$x
+		case $1 in
+		w) transfer "$f" "$5" "$p" "$2" "$3" || return ;;
+		a) append "$f" "$5" "$p" "$3" || return ;;
+		t) resize "$p" "$2" || return ;;
+		esac
+		shift 5
+	done
+}
+
+# look FILE: what it is now.
+look() {
+	# shellcheck disable=SC2046
+	set -- $(stat -c '%s %a %u:%g %h' "$1")
+	is_size=$1 is_mode=$2 is_owner=$3 is_links=$4
+}
+
+fill() {
+	cat "$1" >"$2"
+}
+
+# into: the staged content t becomes that of the file p, which stays.
+into() {
+	F=${F}i dirty=1
+	run fill "$t" "$p" || return
+	[ "$ask" = - ] || run chmod "$mode" "$p" || return
+	stamp "$p" "$atime" "$mtime" || return
+	[ "$stage" -eq 0 ] || rm -f "$t"
+}
+
+# over: the staged content t takes the place of p.
+over() {
+	[ -z "$owner" ] || run chown "$owner" "$t" || [ -z "$old" ] || return
+	[ "$is_mode" = "$mode" ] || run chmod "$mode" "$t" || return
+	stamp "$t" "$atime" "$mtime" || return
+	aside "$p" "$held"
+	if [ "$excl" -eq 1 ]; then
+		move_new "$t" "$p"
+	else
+		move "$t" "$p"
+	fi
+}
+
+# do_save PATH EXCL IN_PLACE MODE ATIME MTIME HELD SIZE STAGE [KIND ARG...]: MODE "-" keeps it.
+# STAGE 0: the content is in the arguments; else in a staged file that must have SIZE.
+do_save() {
+	eval "p=\$q$1 t=\$q$9"
+	excl=$2 inplace=$3 ask=$4 mode=$4 atime=$5 mtime=$6 held=$7 size=$8 stage=$9
+	shift 9
+	old='' owner=''
+	if is_dir "$p"; then
+		E=!EISDIR
+		return 1
+	fi
+	[ "$excl" -eq 0 ] || free "$p" || return
+	parent "$p"
+	if [ -f "$p" ] && [ ! -L "$p" ]; then
+		old=1
+		look "$p"
+		[ "$ask" != - ] || mode=$is_mode
+		[ "$is_owner" = "${T#*,}" ] || owner=$is_owner
+		[ "$is_links" -eq 1 ] && [ -w "$D" ] || inplace=1
+	else
+		inplace=0
+		[ "$ask" != - ] || mode=644
+		[ ! -g "$D" ] || owner=:$(stat -c %g "$D")
+	fi
+	mode=$((mode % 1000))
+	if [ "$stage" -ne 0 ]; then
+		regular "$t" || return
+		look "$t"
+		E=!EIO
+		[ "$is_size" = "$size" ] || return
+	else
+		# A new file gets 666 less the umask: only x needs a chmod.
+		t=.sbxfs/stage/$id.$op dirty=1
+		umask $((777 - mode))
+		put "$t" "$@"
+		s=$?
+		umask 077
+		[ $s -eq 0 ] || return
+		case $mode in
+		*[1357]*) is_mode= ;;
+		*) is_mode=$mode ;;
+		esac
+	fi
+	if [ "$inplace" -eq 1 ]; then
+		into
+	elif over; then
+		[ "$stage" -ne 0 ] || dirty=$was
+	else
+		case $old$E in
+		1*ermi* | 1*busy) into ;;
+		*) return 1 ;;
+		esac
+	fi
+}
+
+# ops [VERB COUNT ARG...]...
+ops() {
+	op=0 last=0 dirty=
+	while [ $# -gt 1 ]; do
+		verb=$1 n=$2 i=1 args=
+		shift 2
+		E='' F='' op=$((op + 1)) was=$dirty
+		case $verb in
+		\&*)
+			verb=${verb#?}
+			[ $last -eq 0 ] || verb=
+			;;
+		esac
+		while [ $i -le "$n" ]; do
+			args="$args \"\${$i}\""
+			i=$((i + 1))
+		done
+		if [ -z "$verb" ]; then
+			E=!ECANCELED last=1
+		elif eval "do_$verb $args"; then
+			E='' last=0
+		else
+			E=${E:-!EIO} last=1
+		fi
+		printf 'r%s\0%s\0' "$F" "$E"
+		shift "$n"
+	done
+	if [ -n "$dirty" ]; then
+		set +f
+		rm -f .sbxfs/stage/"$id".*
+		set -f
+	fi
+}
+
+answer() {
+	[ $kept -eq 1 ] || printf 'o\0'
+	ops "$@"
+	eval "attrs f 0 $reports"
+	printf 'e\0'
+}
+
+claim() {
+	set -C
+	true >.sbxfs/ops/"$id"
+	s=$?
+	set +C
+	return $s
+}
+
+# repeat: the answer that another exec gave or will give, if there is one.
+repeat() {
+	[ -e .sbxfs/ops/"$id" ] || return
+	i=0
+	while [ $i -lt 40 ]; do
+		x=$(cat .sbxfs/ops/"$id")
+		case $x in
+		*.)
+			frame - "${x%.}" - cg==
+			exit 0
+			;;
+		esac
+		sleep 0.2 || sleep 1
+		i=$((i + 1))
+	done
+	[ -n "$(find .sbxfs/ops/"$id" -mmin +2)" ] && refuse lost
+	refuse busy
+}
+
+id=$1 sweep=$2 n=$3 i=0 reports='' kept=1
+shift 3
+while [ $i -lt "$n" ]; do
+	i=$((i + 1))
+	dec "${1#-}"
+	eval "q$i=\$D"
+	case $1 in
+	-*) ;;
+	*) reports="$reports \"\$q$i\"" ;;
+	esac
+	shift
+done
+if ! claim; then
+	repeat
+	workdir
+	claim || {
+		repeat
+		kept=0
+	}
+fi
+[ "$sweep" -eq 0 ] || find .sbxfs/ops ! -type d -mmin +10 -exec rm -f {} +
+x=$(answer "$@" | b64)
+[ $kept -eq 0 ] || printf %s. "$x" >.sbxfs/ops/"$id"
+frame - "$x"

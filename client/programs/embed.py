@@ -1,0 +1,36 @@
+#!/usr/bin/env python3
+"""Makes C arrays of the shell programs: embed.py OUTPUT PRELUDE NAME.sh...
+
+Each program gets the prelude before it. Comment lines, blank lines and indentation are taken out,
+because the texts travel with every request.
+"""
+
+import pathlib
+import sys
+
+
+def strip(path):
+    lines = (line.strip() for line in pathlib.Path(path).read_text().splitlines())
+    return "".join(line + "\n" for line in lines if line and not line.startswith("#"))
+
+
+def c_string(text):
+    quoted = text.replace("\\", "\\\\").replace('"', '\\"')
+    return "\n".join(f'\t"{line}\\n"' for line in quoted.splitlines())
+
+
+def main():
+    output, prelude, *programs = sys.argv[1:]
+    head = strip(prelude)
+    parts = ["/* Made from client/programs/ by embed.py. */\n"]
+    for program in programs:
+        name = pathlib.Path(program).stem
+        text = head + strip(program)
+        if not text.isascii():
+            sys.exit(f"{program}: not ASCII")
+        parts.append(f"static const char program_{name}[] =\n{c_string(text)};\n")
+    pathlib.Path(output).write_text("\n".join(parts))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+# shellcheck shell=sh
+# shellcheck disable=SC2154 # the prelude's variables
+# Bytes of several files (client/pack.h).
+#
+#   COMPRESS FOLLOW MAX_BYTES PATHS PATH... [INDEX OFFSET LENGTH]...
+#
+# Paths count from 1. OFFSET "-": the whole file, without LENGTH's being looked at. Three sections:
+# the clock, xWHY\0INDEX\0 for what can't be read, attributes before; the bytes, one item behind the
+# other as each came, and a digit; attributes after. How many bytes an item has follows from its size.
+
+# range FILE OFFSET LENGTH: these bytes.
+range() {
+	if has k; then
+		dd if="$1" bs=65536 iflag=skip_bytes,count_bytes,fullblock skip="$2" count="$3"
+	else
+		dd if="$1" bs=4096 skip=$(($2 / 4096)) | tail -c +$(($2 % 4096 + 1)) | head -c "$3"
+	fi
+}
+
+# flush: the bytes of the whole files gathered in w.
+flush() {
+	[ -z "$w" ] || eval "cat $w" || s=1
+	w=
+}
+
+# content [INDEX OFFSET LENGTH]...: the bytes of all items, and 0 when all could be read, else 1.
+content() {
+	w='' s=0
+	while [ $# -gt 2 ]; do
+		eval "f=\$q$1 y=\$y$1"
+		if [ -n "$y" ] && [ "$2" = - ]; then
+			w="$w \"\$q$1\""
+		elif [ -n "$y" ]; then
+			flush
+			range "$f" "$2" "$3" || s=1
+		fi
+		shift 3
+	done
+	flush
+	printf %s $s
+}
+
+# before: the first section.
+before() {
+	clock
+	i=0
+	while [ $i -lt "$count" ]; do
+		i=$((i + 1))
+		eval "x=\$x$i f=\$q$i"
+		[ "$x" != gone ] || x=$(gone "$f")
+		[ -z "$x" ] || printf 'x%s\0%s\0' "$x" $i
+	done
+	[ -z "$ok" ] || eval "attrs f 0 $ok"
+	printf 'e\0'
+}
+
+after() {
+	[ -z "$ok" ] || eval "attrs f 0 $ok"
+	printf 'e\0'
+}
+
+form=-
+[ "$1" -eq 1 ] && has z && form=z
+[ "$2" -eq 1 ] && L=-L
+max=$3 count=$4
+shift 4
+i=0 ok=
+while [ $i -lt "$count" ]; do
+	i=$((i + 1))
+	dec "$1"
+	shift
+	x=
+	if [ -z "$L" ] && [ -L "$D" ]; then
+		x=!ELOOP
+	elif [ -d "$D" ]; then
+		x=!EISDIR
+	elif [ ! -e "$D" ]; then
+		x=gone
+	elif [ ! -f "$D" ]; then
+		x=!EINVAL
+	elif [ ! -r "$D" ]; then
+		x=!EACCES
+	else
+		ok="$ok \"\$q$i\""
+	fi
+	eval "q$i=\$D x$i=\$x y$i="
+	[ -n "$x" ] || eval "y$i=1"
+done
+
+a=$(before | b64)
+if [ $form = z ]; then
+	c=$(content "$@" | head -c "$max" | gzip -1c | b64)
+else
+	c=$(content "$@" | head -c "$max" | b64)
+fi
+b=$(after | b64)
+frame - "$a" $form "$c" - "$b"
