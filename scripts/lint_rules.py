@@ -13,8 +13,8 @@ import sys
 MAX_LINES = 800
 MAX_COLUMNS = 100
 
-# Files that may see <fuse_lowlevel.h>: the op layer, the notifier, main.
-FUSE_LOWLEVEL = re.compile(r"fusefs/(main|ops[a-z_]*|notify|reply)\.[ch]$")
+# Files that may see <fuse_lowlevel.h>: the op layer and its interrupts, the notifier, main.
+FUSE_LOWLEVEL = re.compile(r"fusefs/(main|ops[a-z_]*|notify|reply|interrupt)\.[ch]$")
 # The one place that maps ENOSYS away.
 ENOSYS = re.compile(r"client/errmap\.c$")
 # The only file that includes it; tests/sbxd is a program of its own.
