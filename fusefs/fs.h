@@ -1,0 +1,111 @@
+/*
+ * fs - one mount: what main decided, the parts below it, and the loop that serves the kernel.
+ *
+ * fs holds no cache: names, attributes and content are asked of the workspace of each session
+ * (client/workspace), whose freshness rules are the mount's. What fusefs keeps is what the kernel
+ * knows: nodes (node.h), open files (op.h), inode numbers (ino.h), and the synthetic files' state.
+ *
+ * Locks of fusefs, in this order, none held across a request to the server or a reply:
+ *   fs_sessions (fsession.h) -> node table (node.h); scratch (scratch.h), interrupts (interrupt.h)
+ *   and one verb slot a session (verb.h) are innermost.
+ */
+#ifndef SBX_FUSEFS_FS_H
+#define SBX_FUSEFS_FS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct fsessions;
+struct fuse_session;
+struct interrupts;
+struct node;
+struct node_table;
+struct sbx_cancel;
+struct sbx_errlog;
+struct sbx_provider;
+struct sbx_sessions;
+struct sbx_statedir;
+struct sbx_task_pool;
+struct scratch_set;
+
+/* What main decided. Strings are borrowed for the life of the fs. Times in milliseconds. */
+struct fs_config {
+	uid_t uid; /* whom everything shows as owned by */
+	gid_t gid;
+	mode_t umask; /* taken from every mode under fs/ */
+	int64_t ttl_ms;
+	int64_t timeout_ms; /* longest wait without progress */
+	bool allow_other;
+	bool read_only;
+	bool use_exec;
+	bool raw_links; /* symlinks=raw */
+	bool cache_on_disk;
+	uint64_t cache_size_bytes;
+	const char *endpoint; /* as status shows it: never with a secret */
+	const char
+		*token; /* how the token is told of in status: "file PATH", "environment", "none" */
+	const char *subtree; /* "dev1/fs": the mount's root is that directory; NULL or "": all */
+};
+
+/* The layers below, made by main and freed by it after fs_free(). */
+struct fs_parts {
+	struct sbx_provider *provider;
+	struct sbx_sessions *sessions;
+	struct sbx_errlog *errors;
+	struct sbx_task_pool *pool; /* verbs, and publishing of closed files under pressure */
+	struct sbx_statedir *statedir;
+};
+
+#define FS_COUNTERS 48
+
+struct fs {
+	struct fs_config config;
+	struct fs_parts parts;
+	struct node_table *nodes;
+	struct fsessions *fsessions;
+	struct interrupts *interrupts;
+	struct scratch_set *root_scratch; /* scratch files of the root directory */
+	struct sbx_cancel *stop; /* fires at shutdown: parent of every operation's token */
+	struct fuse_session *fuse; /* set by fs_loop(), for notifications */
+	int64_t started_ns; /* wall clock; the times of static files */
+	uint64_t counters[FS_COUNTERS]; /* atomic; by enum op_kind (op.h) */
+};
+
+/*
+ * Make the fs. Nothing is asked of the server, except that a subtree in an unknown session is
+ * -ENOENT, and one that names no directory of a mount is -EINVAL. -ENOMEM.
+ */
+int fs_new(const struct fs_config *config, const struct fs_parts *parts, struct fs **ret_fs);
+
+/* Frees nodes, workspaces and open files that are left. The loop has ended. NULL is allowed. */
+void fs_free(struct fs *fs);
+
+/*
+ * Stop every waiting operation at once (-EINTR), so that the loop's threads come back; operations
+ * that begin afterwards are answered -EINTR too. From any thread, not from a signal handler.
+ */
+void fs_stop(struct fs *fs);
+
+/*
+ * Publish unsent bytes of all sessions, waiting at most @timeout_ms in all. Returns how many files
+ * stay unsent.
+ */
+size_t fs_sync_all(struct fs *fs, int64_t timeout_ms);
+
+/* How many files, and bytes, are unsent in all sessions. Asks nothing. */
+void fs_pending(struct fs *fs, size_t *ret_files, uint64_t *ret_bytes);
+
+/*
+ * Serve @se, which is mounted, until it ends: 1,024 threads at most, started as they are needed.
+ * Call with the signals that end the program blocked. Returns what fuse_session_loop_mt() does.
+ */
+int fs_loop(struct fs *fs, struct fuse_session *se);
+
+/* Bytes of stack of each thread of the loop, as fs_loop() sets it. */
+#define FS_THREAD_STACK_BYTES (512 * 1024)
+#define FS_MAX_THREADS	      1024
+/* No session holds more of the threads than this. */
+#define FS_MAX_THREADS_SESSION (FS_MAX_THREADS * 3 / 4)
+
+#endif

@@ -1,0 +1,64 @@
+/*
+ * fsession - what the mount keeps of one session: its workspace, the threads that it holds, its
+ * running verb, and the scratch files beside its `control`.
+ *
+ * Made when a session is first named on the mount, dropped when it is deleted or detached. Nodes,
+ * open files and running verbs hold references, so what they use stays until they let go.
+ *
+ * Locking: fsessions->lock protects the table; it is taken before no other lock of fusefs but the
+ * node table's. Counters are atomic.
+ */
+#ifndef SBX_FUSEFS_FSESSION_H
+#define SBX_FUSEFS_FSESSION_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "fusefs/verb.h"
+
+struct fs;
+struct fsessions;
+struct sbx_session;
+struct sbx_workspace;
+struct scratch_set;
+
+struct fsession {
+	unsigned int refs; /* atomic */
+	unsigned int index; /* 1, 2, …: numbers its own files (ino.h); never used again */
+	unsigned int busy; /* atomic; threads of the loop that serve it now */
+	struct fs *fs;
+	struct sbx_session *session;
+	struct sbx_workspace *ws;
+	struct scratch_set *scratch;
+	struct verb_slot verb;
+};
+
+struct fsessions *fsessions_new(struct fs *fs);
+void fsessions_free(struct fsessions *table);
+
+/* The fsession of @session, made when it is new. A new reference. Blocks on the local disk only. */
+int fsessions_get(struct fsessions *table, struct sbx_session *session,
+		  struct fsession **ret_fsession);
+/* The one of that name: -ENOENT without asking the server. */
+int fsessions_find(struct fsessions *table, const char *name, struct fsession **ret_fsession);
+/* The session is known no more: nobody finds its fsession again. */
+void fsessions_drop(struct fsessions *table, struct sbx_session *session);
+/* All of them, each a reference; *ret_n of them. g_free() the array after the last unref. */
+struct fsession **fsessions_all(struct fsessions *table, size_t *ret_n);
+
+struct fsession *fsession_ref(struct fsession *fsession); /* NULL is allowed */
+void fsession_unref(
+	struct fsession *fsession); /* NULL is allowed; the last may block on the disk */
+
+unsigned int fsession_index(const struct fsession *fsession); /* NULL: 0 */
+uint32_t fsession_epoch(const struct fsession *fsession); /* NULL: 0 */
+
+/*
+ * Count a thread of the loop that begins to serve @fsession. False: it holds its share of them
+ * already (FS_MAX_THREADS_SESSION), so another session's programs would wait for it.
+ */
+bool fsession_admit(struct fsession *fsession);
+void fsession_leave(struct fsession *fsession);
+
+#endif

@@ -1,0 +1,39 @@
+#include "fusefs/notify.h"
+
+#include <stdint.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#define FUSE_USE_VERSION 314
+#include <fuse_lowlevel.h>
+
+#include <glib.h>
+
+#include "fusefs/fs.h"
+#include "fusefs/node.h"
+
+/* linux/fuse.h of 6.16; libfuse 3.14 has no function for it. */
+#define NOTIFY_INC_EPOCH 8
+
+struct notify_header {
+	uint32_t len;
+	int32_t error;
+	uint64_t unique; /* 0: a notification */
+};
+
+void notify_refresh(struct fs *fs, struct fsession *fsession)
+{
+	const struct notify_header epoch = { .len = sizeof(epoch), .error = NOTIFY_INC_EPOCH };
+	g_autofree uint64_t *ids = NULL;
+	size_t n;
+
+	if (!fs->fuse || fuse_session_exited(fs->fuse))
+		return;
+	/* An old kernel says EINVAL, one without the mount ENODEV. */
+	if (write(fuse_session_fd(fs->fuse), &epoch, sizeof(epoch)) < 0)
+		g_debug("names stay believed until their time is over");
+	n = node_ids(fs->nodes, fsession, &ids);
+	for (size_t i = 0; i < n; i++)
+		(void)fuse_lowlevel_notify_inval_inode(fs->fuse, ids[i], -1, 0);
+}

@@ -1,0 +1,197 @@
+/*
+ * op - one request of the kernel while it is served, and what each kind of node can do.
+ *
+ * The handlers of libfuse's table (ops_*.c) are a frame: they find the node, register the
+ * interrupt, call the node's class, and reply. A class (tree.h, synth.h, root.h, ...) knows no
+ * libfuse: its functions return 0 or a negative errno and fill out parameters. So there is one
+ * place that replies, and one that takes back what the kernel did not take.
+ *
+ * Slots of a class that are missing mean -EPERM, but lookup (-ENOENT) and statfs (the mount's).
+ * Nodes given to slots are referenced for the length of the call.
+ */
+#ifndef SBX_FUSEFS_OP_H
+#define SBX_FUSEFS_OP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/types.h>
+
+#include "client/call.h"
+#include "fusefs/fs.h"
+#include "fusefs/interrupt.h"
+#include "fusefs/node.h"
+
+struct fuse_req;
+
+enum op_kind {
+	OP_LOOKUP,
+	OP_FORGET,
+	OP_GETATTR,
+	OP_SETATTR,
+	OP_READLINK,
+	OP_MKNOD,
+	OP_MKDIR,
+	OP_UNLINK,
+	OP_RMDIR,
+	OP_SYMLINK,
+	OP_RENAME,
+	OP_LINK,
+	OP_OPEN,
+	OP_CREATE,
+	OP_READ,
+	OP_WRITE,
+	OP_FLUSH,
+	OP_FSYNC,
+	OP_RELEASE,
+	OP_OPENDIR,
+	OP_READDIR,
+	OP_READDIRPLUS,
+	OP_RELEASEDIR,
+	OP_FSYNCDIR,
+	OP_STATFS,
+	OP_FALLOCATE,
+	OP_COPY_FILE_RANGE,
+	OP_IOCTL,
+	OP_KINDS,
+	OP_FAILED = OP_KINDS, /* counts replies with an error that is not ENOENT */
+	OP_REFUSED, /* counts requests refused since their session held too many threads */
+};
+
+const char *op_kind_name(enum op_kind kind);
+
+struct op {
+	struct fs *fs;
+	struct fuse_req *req;
+	struct sbx_call call; /* what is given to the layers below */
+	struct node *node; /* a reference to the node asked for */
+	pid_t tid; /* of the calling thread, 0: not known */
+	struct fsession *admitted; /* counted in this session's threads */
+	struct interrupt interrupt;
+};
+
+/* The calling process of @op: the thread's group; the thread's id where it can't be told. */
+pid_t op_pid(const struct op *op);
+
+/* An answer to lookup, mkdir and the like. */
+struct entry {
+	struct node *node; /* one counted lookup and one reference; NULL: no such name */
+	struct stat st;
+	int64_t attr_valid_ms;
+	int64_t entry_valid_ms;
+};
+
+struct handle_class;
+
+/* One open file; the head of what a class keeps of it. */
+struct handle {
+	const struct handle_class *class;
+	struct node *node; /* a reference */
+	struct handle *next; /* under the node table's lock */
+	unsigned int refs; /* the same */
+	int flags; /* of open(2) */
+	bool direct_io;
+	bool keep_cache;
+};
+
+struct handle_class {
+	/* Bytes, or negative errno. */
+	ssize_t (*read)(struct op *op, struct handle *handle, void *buf, size_t size, off_t offset);
+	/* All of @size, or negative errno. */
+	ssize_t (*write)(struct op *op, struct handle *handle, const void *buf, size_t size,
+			 off_t offset);
+	int (*flush)(struct op *op, struct handle *handle);
+	int (*fsync)(struct op *op, struct handle *handle);
+	int (*allocate)(struct op *op, struct handle *handle, off_t offset, off_t len);
+	/* @out is of the same class and session. */
+	ssize_t (*copy_range)(struct op *op, struct handle *in, off_t in_offset, struct handle *out,
+			      off_t out_offset, size_t len);
+	/* Ends and frees it, whatever happens. @op may be of any request. */
+	void (*release)(struct op *op, struct handle *handle);
+};
+
+/* Sets the head up with one reference, and adds it to the node's open files. */
+void handle_init(struct op *op, struct handle *handle, const struct handle_class *class,
+		 struct node *node, int flags);
+/* The last one takes it off the node's open files and calls release. */
+void handle_put(struct op *op, struct handle *handle);
+/* An open file of @node that can't go away until handle_put(), or NULL. */
+struct handle *handle_of_node(struct op *op, struct node *node);
+
+/* A directory as it was at one moment. Freed by free. */
+struct dirsnap {
+	size_t n;
+	void (*get)(const struct dirsnap *snap, struct op *op, struct node *dir, size_t index,
+		    const char **ret_name, mode_t *ret_type, uint64_t *ret_ino);
+	/* The entry with its attributes as they are now; NULL, or an error: the kernel asks when it
+	 * wants to know. */
+	int (*plus)(const struct dirsnap *snap, struct op *op, struct node *dir, size_t index,
+		    struct entry *ret_entry);
+	void (*free)(struct dirsnap *snap);
+};
+
+enum {
+	OP_SET_MODE = 1 << 0,
+	OP_SET_UID = 1 << 1,
+	OP_SET_GID = 1 << 2,
+	OP_SET_SIZE = 1 << 3,
+	OP_SET_ATIME = 1 << 4,
+	OP_SET_MTIME = 1 << 5,
+	OP_SET_ATIME_NOW = 1 << 6,
+	OP_SET_MTIME_NOW = 1 << 7,
+};
+
+struct op_setattr {
+	unsigned int set;
+	mode_t mode;
+	uid_t uid;
+	gid_t gid;
+	uint64_t size;
+	int64_t atime_ns;
+	int64_t mtime_ns;
+};
+
+struct node_class {
+	bool waits; /* its operations ask the server, so they count as the session's threads */
+	int (*lookup)(struct op *op, struct node *dir, const char *name, struct entry *ret_entry);
+	int (*getattr)(struct op *op, struct node *node, struct stat *ret_st,
+		       int64_t *ret_valid_ms);
+	/* @handle may be NULL. */
+	int (*setattr)(struct op *op, struct node *node, struct handle *handle,
+		       const struct op_setattr *change, struct stat *ret_st, int64_t *ret_valid_ms);
+	int (*readlink)(struct op *op, struct node *node, char **ret_text);
+	int (*mknod)(struct op *op, struct node *dir, const char *name, mode_t mode,
+		     struct entry *ret_entry);
+	int (*mkdir)(struct op *op, struct node *dir, const char *name, mode_t mode,
+		     struct entry *ret_entry);
+	int (*unlink)(struct op *op, struct node *dir, const char *name);
+	int (*rmdir)(struct op *op, struct node *dir, const char *name);
+	int (*symlink)(struct op *op, struct node *dir, const char *name, const char *text,
+		       struct entry *ret_entry);
+	/* Both directories are of this class and of one session; else the frame says -EXDEV. */
+	int (*rename)(struct op *op, struct node *from_dir, const char *from, struct node *to_dir,
+		      const char *to, unsigned int flags);
+	int (*link)(struct op *op, struct node *node, struct node *dir, const char *name,
+		    struct entry *ret_entry);
+	int (*open)(struct op *op, struct node *node, int flags, struct handle **ret_handle);
+	int (*create)(struct op *op, struct node *dir, const char *name, int flags, mode_t mode,
+		      struct entry *ret_entry, struct handle **ret_handle);
+	int (*list)(struct op *op, struct node *dir, struct dirsnap **ret_snap);
+	int (*fsyncdir)(struct op *op, struct node *dir);
+	int (*statfs)(struct op *op, struct node *node, struct statvfs *ret_st);
+	/* The last of a node: frees node->data. */
+	void (*ended)(struct node *node);
+};
+
+/* Attributes of something of ours: @type and permission bits, number, size. */
+void op_own_stat(const struct fs *fs, mode_t mode, uint64_t st_ino, uint64_t size,
+		 struct stat *ret_st);
+/* Those of a directory of ours. */
+void op_own_dir(struct op *op, struct node *node, mode_t permissions, uint64_t st_ino,
+		struct stat *ret_st);
+/* statfs of the mount itself: from memory. */
+void op_own_statfs(struct statvfs *ret_st);
+
+#endif

@@ -1,0 +1,188 @@
+#include "fusefs/tree_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <string.h>
+
+#include <glib.h>
+
+#include "client/workspace/files.h"
+#include "client/workspace/workspace.h"
+#include "fusefs/fsession.h"
+#include "fusefs/op.h"
+
+/* What of open(2)'s flags means something to a sandbox's file. */
+#define OPEN_FLAGS (O_ACCMODE | O_TRUNC | O_APPEND)
+
+struct tree_handle {
+	struct handle head;
+	struct sbx_file *file;
+};
+
+static const struct handle_class tree_handle_class;
+
+static struct tree_handle *self_of(struct handle *handle)
+{
+	return (struct tree_handle *)handle;
+}
+
+struct sbx_file *tree_handle_file(struct handle *handle)
+{
+	return handle && handle->class == &tree_handle_class ? self_of(handle)->file : NULL;
+}
+
+int tree_handle_getattr(struct op *op, struct handle *handle, struct sbx_attr *ret_attr)
+{
+	return sbx_file_getattr(self_of(handle)->file, &op->call, op_pid(op), ret_attr);
+}
+
+int tree_before_stat(struct op *op, struct node *node, const char *path)
+{
+	struct sbx_files *files = sbx_workspace_files(node->session->ws);
+
+	if (path[0] == '/' || !node_is_open(op->fs->nodes, node))
+		return 0;
+	return sbx_files_before_stat(files, &op->call, path, op_pid(op));
+}
+
+static bool is_write(const struct handle *handle)
+{
+	return (handle->flags & O_ACCMODE) != O_RDONLY;
+}
+
+static ssize_t tree_read(struct op *op, struct handle *handle, void *buf, size_t size, off_t offset)
+{
+	return sbx_file_read(self_of(handle)->file, &op->call, buf, size, (uint64_t)offset);
+}
+
+static ssize_t tree_write(struct op *op, struct handle *handle, const void *buf, size_t size,
+			  off_t offset)
+{
+	return sbx_file_write(self_of(handle)->file, &op->call, buf, size, (uint64_t)offset);
+}
+
+static int tree_flush(struct op *op, struct handle *handle)
+{
+	return is_write(handle) ? sbx_file_flush(self_of(handle)->file, &op->call, op_pid(op)) : 0;
+}
+
+static int tree_fsync(struct op *op, struct handle *handle)
+{
+	return sbx_file_fsync(self_of(handle)->file, &op->call);
+}
+
+static int tree_allocate(struct op *op, struct handle *handle, off_t offset, off_t len)
+{
+	return sbx_file_allocate(self_of(handle)->file, &op->call, (uint64_t)offset, (uint64_t)len);
+}
+
+static ssize_t tree_copy_range(struct op *op, struct handle *in, off_t in_offset,
+			       struct handle *out, off_t out_offset, size_t len)
+{
+	return sbx_file_copy_range(self_of(in)->file, (uint64_t)in_offset, self_of(out)->file,
+				   (uint64_t)out_offset, len, &op->call);
+}
+
+static void tree_release(struct op *op, struct handle *handle)
+{
+	struct tree_handle *self = self_of(handle);
+
+	/* What it can't send stays in its spool and is told in errors by the workspace. */
+	(void)sbx_file_release(self->file, &op->call);
+	g_free(self);
+}
+
+static const struct handle_class tree_handle_class = {
+	.read = tree_read,
+	.write = tree_write,
+	.flush = tree_flush,
+	.fsync = tree_fsync,
+	.allocate = tree_allocate,
+	.copy_range = tree_copy_range,
+	.release = tree_release,
+};
+
+/* An open file of @node has another version of it than @version. */
+static bool is_mixed(struct op *op, struct node *node, uint64_t version)
+{
+	struct handle *other = handle_of_node(op, node);
+	uint64_t other_version;
+
+	if (!other)
+		return false;
+	other_version = sbx_file_version(self_of(other)->file);
+	handle_put(op, other);
+	return version && other_version && version != other_version;
+}
+
+static struct handle *handle_new(struct op *op, struct node *node, struct sbx_file *file, int flags)
+{
+	struct tree_handle *self = g_new0(struct tree_handle, 1);
+	uint64_t version = sbx_file_version(file);
+
+	self->file = file;
+	self->head.keep_cache = node_version(op->fs->nodes, node, version);
+	/* The pages of a reader of the old version must not be taken for ours, nor ours for its. */
+	self->head.direct_io = is_mixed(op, node, version);
+	handle_init(op, &self->head, &tree_handle_class, node, flags);
+	return &self->head;
+}
+
+int tree_open(struct op *op, struct node *node, int flags, struct handle **ret_handle)
+{
+	g_autofree char *path = NULL;
+	struct sbx_file *file;
+	struct sbx_attr attr;
+	uint64_t moves;
+	int tries = 0, r;
+
+	do {
+		g_clear_pointer(&path, g_free);
+		moves = node_moves(op->fs->nodes);
+		r = node_path(op->fs->nodes, node, &path);
+		if (r < 0)
+			return -ESTALE; /* the kernel walks the path again, once */
+		if (path[0] == '/' && ((flags & O_ACCMODE) != O_RDONLY || (flags & O_TRUNC)))
+			return -EROFS;
+		r = sbx_ws_open(node->session->ws, &op->call, path, flags & OPEN_FLAGS, 0,
+				op_pid(op), &file, &attr);
+	} while (r == -ENOENT && moves != node_moves(op->fs->nodes) && ++tries < 4);
+	if (r == -ENOENT && node_state(op->fs->nodes, node) != NODE_LIVE)
+		return -ESTALE;
+	if (r < 0)
+		return r;
+	*ret_handle = handle_new(op, node, file, flags);
+	return 0;
+}
+
+int tree_create(struct op *op, struct node *dir, const char *name, int flags, mode_t mode,
+		struct entry *ret_entry, struct handle **ret_handle)
+{
+	g_autofree char *path = NULL;
+	struct sbx_file *file;
+	struct sbx_attr attr;
+	int r;
+
+	if (strlen(name) > NAME_MAX)
+		return -ENAMETOOLONG;
+	r = node_child_path(op->fs->nodes, dir, name, &path);
+	if (r < 0)
+		return r;
+	if (path[0] == '/')
+		return -EROFS;
+	r = sbx_ws_open(dir->session->ws, &op->call, path,
+			(flags & (OPEN_FLAGS | O_EXCL)) | O_CREAT, mode & 0777, op_pid(op), &file,
+			&attr);
+	if (r < 0)
+		return r;
+	/* No program has seen a number yet: after the first publish it is the sandbox's. */
+	r = tree_enter(op, dir, name, &attr, 0, false, ret_entry);
+	if (r < 0) {
+		(void)sbx_file_release(file, &op->call);
+		return r;
+	}
+	ret_entry->entry_valid_ms = op->fs->config.ttl_ms;
+	*ret_handle = handle_new(op, ret_entry->node, file, flags);
+	return 0;
+}

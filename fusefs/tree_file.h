@@ -1,0 +1,44 @@
+/*
+ * tree_file - open files of a sandbox (the part of tree.h that reads and writes), and what both
+ * parts share. All content, and when it is sent, is the workspace's (client/workspace/files.h).
+ *
+ * A FLUSH counts by process, so the thread that the kernel names is mapped to its process.
+ */
+#ifndef SBX_FUSEFS_TREE_FILE_H
+#define SBX_FUSEFS_TREE_FILE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+
+#include "client/attr.h"
+
+#define TREE_BLOCK_SIZE (128 * 1024)
+
+struct entry;
+struct fs;
+struct handle;
+struct node;
+struct op;
+struct sbx_file;
+
+/* Slots of tree_class. */
+int tree_open(struct op *op, struct node *node, int flags, struct handle **ret_handle);
+int tree_create(struct op *op, struct node *dir, const char *name, int flags, mode_t mode,
+		struct entry *ret_entry, struct handle **ret_handle);
+
+/* The workspace's file behind an open file of tree_class; NULL when @handle is NULL or another. */
+struct sbx_file *tree_handle_file(struct handle *handle);
+/* Attributes of the version that the open file has. */
+int tree_handle_getattr(struct op *op, struct handle *handle, struct sbx_attr *ret_attr);
+/* Before a getattr of the regular file @node: the caller's unsent bytes of it go first. */
+int tree_before_stat(struct op *op, struct node *node, const char *path);
+
+/* tree.c: attributes as they are shown, and the node of a name with them. */
+void tree_stat(const struct fs *fs, const struct sbx_attr *attr, uint64_t st_ino,
+	       struct stat *ret_st);
+int tree_enter(struct op *op, struct node *dir, const char *name, const struct sbx_attr *attr,
+	       int64_t valid_ms, bool told, struct entry *ret_entry);
+
+#endif
