@@ -52,6 +52,7 @@ struct transfer {
 	struct http_conn *conn;
 
 	int64_t body_read; /* how far libcurl has read the request's body */
+	bool was_whole;	   /* all of it may have left on a connection that libcurl gave up */
 	bool reply_started;
 	bool begun; /* the body's beginning was looked at */
 	bool enough; /* of an error's body */
@@ -294,7 +295,10 @@ static int on_seek(void *arg, curl_off_t offset, int origin)
 
 	if (origin != SEEK_SET || offset < 0 || offset > len)
 		return CURL_SEEKFUNC_FAIL;
-	if (transfer->request->repeat != SBX_HTTP_IDEMPOTENT && sent_bytes(transfer) >= len)
+	/* How much had left before is not to be learnt here: libcurl counts anew already. */
+	if (transfer->body_read >= len)
+		transfer->was_whole = true;
+	if (transfer->was_whole && transfer->request->repeat != SBX_HTTP_IDEMPOTENT)
 		return CURL_SEEKFUNC_FAIL;
 	transfer->body_read = offset;
 	return CURL_SEEKFUNC_OK;
@@ -706,10 +710,11 @@ static void note_facts(struct transfer *transfer)
 	curl_easy_getinfo(easy, CURLINFO_PRETRANSFER_TIME_T, &pretransfer);
 	curl_easy_getinfo(easy, CURLINFO_NUM_CONNECTS, &connects);
 	curl_easy_getinfo(easy, CURLINFO_SIZE_DOWNLOAD_T, &down);
-	attempt->facts.connected = pretransfer > 0;
+	attempt->facts.connected = pretransfer > 0 || transfer->was_whole;
 	attempt->facts.reused_connection = attempt->facts.connected && connects == 0;
 	attempt->facts.reply_started = transfer->reply_started;
-	attempt->facts.body_whole = body == NULL || sent_bytes(transfer) >= body->len_bytes;
+	attempt->facts.body_whole = body == NULL || transfer->was_whole ||
+				    sent_bytes(transfer) >= body->len_bytes;
 	attempt->bytes_in = (uint64_t)down;
 	attempt->bytes_out = (uint64_t)sent_bytes(transfer);
 	attempt->connects = (unsigned int)connects;
