@@ -1,0 +1,183 @@
+# shellcheck shell=sh
+# shellcheck disable=SC2154 # the prelude's variables
+# Jobs of this sandbox: finding them, and asking something of one (client/job.h).
+#
+#   list SECONDS ROOT...        every job
+#   start SECONDS ID OP ROOT... wait until the start OP has made its job, or said why not
+#   ask DIR WORDS               "cancel", "signal NAME": its leader does it; without one, we do
+#   remove DIR                  only when it does not run: EBUSY
+#
+# Records: "jROOT\0ID\0OP\0META\0EXIT\0END\0LIFE\0BYTES\0AGE\0" where LIFE is 1 (its leader lives), 0
+# (it does not), or "-" (no leader of ours); AGE is the seconds since the directory changed.
+# "r!ERRNO" instead: refused. tTIME first.
+
+# slurp FILE: D is its text. A builtin: there may be hundreds.
+slurp() {
+	D=
+	[ -f "$1" ] && [ ! -L "$1" ] && [ -r "$1" ] || return
+	while IFS= read -r line || [ -n "$line" ]; do
+		D="$D$line "
+	done <"$1"
+}
+
+# life DIR PGID: is somebody in charge?
+life() {
+	if [ -e "$1/alive" ] && [ ! -L "$1/alive" ]; then
+		if has l; then
+			flock -n "$1/alive" true && D=0 || D=1
+		elif [ $(($(date +%s) - $(stat -c %Y "$1/alive"))) -gt 5 ]; then
+			D=0
+		else
+			D=1
+		fi
+	elif [ -n "$2" ]; then
+		# The layout's own: the leader's process, where pids mean something.
+		case $(cat "/proc/$2/stat") in
+		'' | *") Z "*) D=0 ;;
+		*) D=- ;;
+		esac
+	else
+		D=-
+	fi
+}
+
+pgid() {
+	slurp "$1/meta.json"
+	D=$(printf '%s' "$D" | sed -n 's/.*"pgid"[ ]*:[ ]*\([0-9][0-9]*\).*/\1/p')
+}
+
+job() {
+	d=$1/$2
+	[ -d "$d" ] && [ ! -L "$d" ] && [ -O "$d" ] || return
+	slurp "$d/op"
+	o=$D
+	slurp "$d/meta.json"
+	meta=$D
+	slurp "$d/exit"
+	x=$D
+	slurp "$d/end"
+	e=$D
+	l=-
+	if [ -z "$x" ]; then
+		q=
+		[ -e "$d/alive" ] || { pgid "$d" && q=$D; }
+		life "$d" "$q"
+		l=$D
+		# It may have ended between the two looks.
+		slurp "$d/exit"
+		x=$D
+		slurp "$d/end"
+		e=$D
+	fi
+	s=0
+	if [ -f "$d/output.log" ] && [ ! -L "$d/output.log" ]; then
+		s=$(wc -c <"$d/output.log")
+	fi
+	a=$(($(date +%s) - $(stat -c %Z "$d")))
+	printf 'j%s\0%s\0%s\0%s\0%s\0%s\0%s\0%d\0%d\0' "$1" "$2" "${o% }" "$meta" "${x% }" "${e% }" \
+		"$l" "$s" "$a"
+}
+
+list() {
+	for r; do
+		[ -O "$r/." ] || continue
+		set +f
+		for j in "$r"/*; do
+			job "$r" "${j##*/}"
+		done
+		set -f
+	done
+}
+
+start() {
+	n=0
+	while [ $n -lt 40 ]; do
+		if [ -e ".sbxfs/ops/job-$op" ]; then
+			read -r w <".sbxfs/ops/job-$op"
+			printf 'r!%s\0' "$w"
+			return
+		fi
+		for r; do
+			[ -e "$r/$id/op" ] || continue
+			read -r w <"$r/$id/op"
+			if [ "$w" != "$op" ]; then
+				printf 'r!EEXIST\0'
+				return
+			fi
+			[ ! -e "$r/$id/meta.json" ] || {
+				job "$r" "$id"
+				return
+			}
+		done
+		sleep 0.05 || sleep 1
+		n=$((n + 1))
+	done
+	printf 'r!ENOENT\0'
+}
+
+# A job of the layout's own package: its process group, then what is left of it.
+strike() {
+	kill -s "$2" "-$1" || kill -s "$2" "$1"
+}
+
+ask() {
+	if [ ! -d "$1" ] || [ -L "$1" ]; then
+		printf 'r!ENOENT\0'
+	elif [ -s "$1/exit" ]; then
+		printf 'r!ESRCH\0'
+	elif [ -e "$1/alive" ]; then
+		printf '%s\n' "$2" >"$1/ask.tmp" && mv "$1/ask.tmp" "$1/ask" || printf 'r!EIO\0'
+	else
+		pgid "$1"
+		q=$D
+		if [ -z "$q" ] || ! kill -0 "$q"; then
+			printf 'r!ESRCH\0'
+			return
+		fi
+		case $2 in
+		cancel)
+			strike "$q" TERM
+			n=0
+			while [ $n -lt 20 ] && kill -0 "-$q"; do
+				sleep 0.1 || sleep 1
+				n=$((n + 1))
+			done
+			[ ! -e "/sys/fs/cgroup/sbj-${1##*/}" ] ||
+				echo 1 >"/sys/fs/cgroup/sbj-${1##*/}/cgroup.kill"
+			strike "$q" KILL
+			if [ ! -s "$1/exit" ]; then
+				echo 143 >"$1/exit.tmp" && mv "$1/exit.tmp" "$1/exit"
+			fi
+			;;
+		*) strike "$q" "${2#signal }" || printf 'r!EINVAL\0' ;;
+		esac
+	fi
+}
+
+remove() {
+	if [ ! -d "$1" ] || [ -L "$1" ]; then
+		printf 'r!ENOENT\0'
+		return
+	fi
+	q=
+	[ -e "$1/alive" ] || { pgid "$1" && q=$D; }
+	life "$1" "$q"
+	if [ ! -s "$1/exit" ] && [ "$D" != 0 ] && [ -e "$1/meta.json" ]; then
+		printf 'r!EBUSY\0'
+	else
+		rm -rf "$1" || printf 'r!EIO\0'
+	fi
+}
+
+umask 077
+mode=$1
+shift
+case $mode in
+list) frame - "$({ clock && list "$@"; } | b64)" ;;
+start)
+	id=$1 op=$2
+	shift 2
+	frame - "$({ clock && start "$@"; } | b64)"
+	;;
+ask | remove) frame - "$({ clock && $mode "$@"; } | b64)" ;;
+esac
