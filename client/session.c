@@ -136,9 +136,9 @@ int sbx_session_save(struct sbx_session *session)
 		free(text);
 		return dirfd;
 	}
-	r = sbx_file_replace(dirfd, "session.json", text, strlen(text));
+	r = sbx_statedir_replace(dirfd, "session.json", text, strlen(text));
 	if (r == 0)
-		r = sbx_file_replace(dirfd, "state.json", state, strlen(state));
+		r = sbx_statedir_replace(dirfd, "state.json", state, strlen(state));
 	close(dirfd);
 	free(text);
 	return r;

@@ -67,7 +67,7 @@ static int sessions_load_one(struct sbx_sessions *sessions, int sessions_fd, con
 	dirfd = openat(sessions_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (dirfd < 0)
 		return -errno;
-	r = sbx_file_read(dirfd, "session.json", SESSION_FILE_MAX, &text, &len);
+	r = sbx_statedir_read(dirfd, "session.json", SESSION_FILE_MAX, &text, &len);
 	close(dirfd);
 	if (r < 0)
 		return r;

@@ -239,7 +239,7 @@ static int statedir_write_all(int fd, const char *data, size_t len_bytes)
 	return 0;
 }
 
-int sbx_file_replace(int dirfd, const char *name, const void *data, size_t len_bytes)
+int sbx_statedir_replace(int dirfd, const char *name, const void *data, size_t len_bytes)
 {
 	static _Atomic unsigned int counter;
 	char temporary[NAME_MAX + 1];
@@ -264,7 +264,7 @@ int sbx_file_replace(int dirfd, const char *name, const void *data, size_t len_b
 	return fsync(dirfd) < 0 ? -errno : 0;
 }
 
-int sbx_file_read(int dirfd, const char *name, size_t max_bytes, char **ret_data,
+int sbx_statedir_read(int dirfd, const char *name, size_t max_bytes, char **ret_data,
 		  size_t *ret_len_bytes)
 {
 	g_autofree char *data = NULL;

@@ -49,11 +49,11 @@ int sbx_statedir_opendir(const struct sbx_statedir *dir, const char *relative);
 int sbx_statedir_cache_opendir(const struct sbx_statedir *dir, const char *relative);
 
 /* Replace @name in @dirfd by @data: temporary file 0600, fsync, rename, fsync of the directory. */
-int sbx_file_replace(int dirfd, const char *name, const void *data, size_t len_bytes);
+int sbx_statedir_replace(int dirfd, const char *name, const void *data, size_t len_bytes);
 
 /* Read a regular file of ours, at most @max_bytes (else -EFBIG). *ret_data is NUL-terminated. */
-int sbx_file_read(int dirfd, const char *name, size_t max_bytes, char **ret_data,
-		  size_t *ret_len_bytes);
+int sbx_statedir_read(int dirfd, const char *name, size_t max_bytes, char **ret_data,
+		      size_t *ret_len_bytes);
 
 /* Delete @relative and all below it, never following a link. */
 int sbx_statedir_remove_tree(const struct sbx_statedir *dir, const char *relative);

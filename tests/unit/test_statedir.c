@@ -92,18 +92,18 @@ static void test_replace_and_read(void **state)
 	struct stat st;
 
 	assert_true(fd >= 0);
-	assert_int_equal(sbx_file_replace(fd, "f", "one", 3), 0);
-	assert_int_equal(sbx_file_replace(fd, "f", "two\0x", 5), 0);
-	assert_int_equal(sbx_file_read(fd, "f", 5, &data, &len), 0);
+	assert_int_equal(sbx_statedir_replace(fd, "f", "one", 3), 0);
+	assert_int_equal(sbx_statedir_replace(fd, "f", "two\0x", 5), 0);
+	assert_int_equal(sbx_statedir_read(fd, "f", 5, &data, &len), 0);
 	assert_int_equal(len, 5);
 	assert_memory_equal(data, "two\0x", 6);
 	g_free(data);
-	assert_int_equal(sbx_file_read(fd, "f", 4, &data, &len), -EFBIG);
-	assert_int_equal(sbx_file_read(fd, "missing", 4, &data, &len), -ENOENT);
+	assert_int_equal(sbx_statedir_read(fd, "f", 4, &data, &len), -EFBIG);
+	assert_int_equal(sbx_statedir_read(fd, "missing", 4, &data, &len), -ENOENT);
 	assert_int_equal(fstatat(fd, "f", &st, 0), 0);
 	assert_int_equal(st.st_mode & 07777, 0600);
 	assert_int_equal(symlinkat("f", fd, "link"), 0);
-	assert_true(sbx_file_read(fd, "link", 10, &data, &len) < 0);
+	assert_true(sbx_statedir_read(fd, "link", 10, &data, &len) < 0);
 	close(fd);
 }
 
@@ -130,7 +130,7 @@ static void test_remove_tree_does_not_follow(void **state)
 	assert_true(fd >= 0);
 	assert_int_equal(mkdir(kept, 0700), 0);
 	assert_int_equal(symlinkat(kept, fd, "link"), 0);
-	assert_int_equal(sbx_file_replace(fd, "f", "x", 1), 0);
+	assert_int_equal(sbx_statedir_replace(fd, "f", "x", 1), 0);
 	close(fd);
 	assert_int_equal(sbx_statedir_remove_tree(f->dir, "sessions/dev1"), 0);
 	assert_int_equal(stat(kept, &st), 0);
