@@ -110,8 +110,8 @@ static void flight_add_group_locked(struct names_flight *flight, int64_t now_us)
 	struct group group = {
 		.flight = flight,
 		.now_us = now_us,
-		.budget = CLAMP((int64_t)(afford_us / names->entry_cost_us), GROUP_LEAST,
-				GROUP_MOST),
+		.budget =
+			CLAMP((int64_t)(afford_us / names->entry_cost_us), GROUP_LEAST, GROUP_MOST),
 	};
 
 	/* With ttl 0 an answer serves only those who waited for it. */
@@ -181,9 +181,8 @@ static void merge_entries_locked(struct names_flight *flight, const struct sbx_s
 				 const char *path, int64_t clock_ns, int64_t now_us)
 {
 	struct sbx_names *names = flight->names;
-	struct sbx_meta_listing *listing =
-		sbx_meta_listing_begin(names->meta, path, place->state == SBX_SCAN_LISTED,
-				       flight->asked_us, now_us);
+	struct sbx_meta_listing *listing = sbx_meta_listing_begin(
+		names->meta, path, place->state == SBX_SCAN_LISTED, flight->asked_us, now_us);
 
 	if (!listing)
 		return;
@@ -326,8 +325,8 @@ static int flight_send(struct names_flight *flight, const struct sbx_call *call,
 	}
 	if (!steady)
 		/* The clock was set: no time of before can be compared with one of now. */
-		sbx_meta_expire(names->meta, flight->mode == SBX_SCAN_SINCE ? got_us :
-									      flight->asked_us);
+		sbx_meta_expire(names->meta,
+				flight->mode == SBX_SCAN_SINCE ? got_us : flight->asked_us);
 	pthread_mutex_unlock(&names->lock);
 	sbx_scan_reply_free(reply);
 out:

@@ -389,8 +389,7 @@ static int walk(struct sbx_meta *meta, const char *path, int64_t need_us, int64_
 	}
 	*ret_seen_us = meta_entry_seen_us(entry);
 	if (!entry->local &&
-	    (!entry->has_remote || entry->attr.mode == 0 || *ret_seen_us < need_us ||
-	     *ret_seen_us == META_NEVER_US)) {
+	    (!entry->has_remote || entry->attr.mode == 0 || *ret_seen_us < need_us)) {
 		if (!entry->has_remote && entry->parent) {
 			*ret_seen_us = dir_absent(entry->parent->dir, entry->name);
 			if (*ret_seen_us >= need_us && *ret_seen_us != META_NEVER_US)
@@ -466,4 +465,14 @@ int sbx_meta_list(struct sbx_meta *meta, const char *path, int64_t need_us, int6
 	*ret_listing = listing;
 	*ret_seen_us = dir->validated_us;
 	return 0;
+}
+
+void sbx_listing_unref(struct sbx_listing *listing)
+{
+	if (!listing || __atomic_sub_fetch(&listing->refs, 1, __ATOMIC_ACQ_REL) > 0)
+		return;
+	for (size_t i = 0; i < listing->n_entries; i++)
+		g_free(listing->entries[i].name);
+	g_free(listing->entries);
+	g_free(listing);
 }

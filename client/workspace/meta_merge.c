@@ -305,7 +305,8 @@ void sbx_meta_saw(struct sbx_meta *meta, const char *path, const struct sbx_attr
 		entry->seen_us = asked_us;
 		if (entry->parent)
 			gone_clear(entry->parent->dir, entry->name);
-	} else if (parent && parent->has_remote && S_ISDIR(parent->attr.mode)) {
+	} else if (parent &&
+		   (!parent->parent || (parent->has_remote && S_ISDIR(parent->attr.mode)))) {
 		if (entry)
 			meta_entry_drop_remote(meta, entry);
 		gone_set(meta_dir_of(meta, parent), path_name(path), asked_us);

@@ -294,14 +294,14 @@ static void batch_done(struct sbx_names *names, GPtrArray *batch, guint n, int r
 /* The mutations that go next, marked as sent. */
 static void batch_take_locked(struct sbx_names *names, GPtrArray *batch)
 {
-	size_t room = names->limits.command_bytes - MIN(names->limits.command_bytes / 2,
-							COMMAND_BASE_BYTES);
+	size_t room = names->limits.command_bytes -
+		      MIN(names->limits.command_bytes / 2, COMMAND_BASE_BYTES);
 	size_t n_ops = 0;
 	struct mutation *mutation;
 
 	while ((mutation = g_queue_peek_head(&names->waiting))) {
-		if (batch->len > 0 && (mutation->command_bytes > room ||
-				       n_ops + mutation->n_ops > BATCH_OPS_MAX))
+		if (batch->len > 0 &&
+		    (mutation->command_bytes > room || n_ops + mutation->n_ops > BATCH_OPS_MAX))
 			break;
 		g_queue_pop_head(&names->waiting);
 		mutation->state = MUTATION_SENT;
@@ -396,7 +396,7 @@ int sbx_names_apply(struct sbx_names *names, const struct sbx_call *call, int64_
 	struct sbx_wait wait;
 	int r;
 
-	if (!names_has_exec(names))
+	if (!sbx_names_has_exec(names))
 		return -EOPNOTSUPP;
 	own.stall_timeout_ms = timeout_ms;
 	r = sbx_wait_begin(&wait, &own, &names->changed, &names->lock);
@@ -427,8 +427,7 @@ int sbx_names_apply(struct sbx_names *names, const struct sbx_call *call, int64_
 }
 
 int sbx_names_apply_aside(struct sbx_names *names, const struct sbx_call *call, int64_t timeout_ms,
-			  const struct sbx_op *ops, size_t n_ops,
-			  struct sbx_op_result *ret_results)
+			  const struct sbx_op *ops, size_t n_ops, struct sbx_op_result *ret_results)
 {
 	const struct sbx_probe_reply *probe = NULL;
 	struct sbx_apply_request *request = NULL;

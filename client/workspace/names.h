@@ -57,6 +57,10 @@ int sbx_names_stat(struct sbx_names *names, const struct sbx_call *call, const c
 int sbx_names_list(struct sbx_names *names, const struct sbx_call *call, const char *path,
 		   struct sbx_listing **ret_listing);
 
+/* As sbx_names_list() of whatever age, never asks and is no use of the directory; -EAGAIN: unknown. */
+int sbx_names_list_known(struct sbx_names *names, const char *path,
+			 struct sbx_listing **ret_listing);
+
 /* The remote attributes alone, local view left aside; never asks. */
 int sbx_names_remote_attr(struct sbx_names *names, const char *path, struct sbx_attr *ret_attr);
 
@@ -86,6 +90,9 @@ int sbx_names_apply(struct sbx_names *names, const struct sbx_call *call, int64_
 int sbx_names_apply_aside(struct sbx_names *names, const struct sbx_call *call, int64_t timeout_ms,
 			  const struct sbx_op *ops, size_t n_ops,
 			  struct sbx_op_result *ret_results);
+
+/* There may be exec here, as far as is known: the options allow it and no answer has denied it. */
+bool sbx_names_has_exec(struct sbx_names *names);
 
 /* What the sandbox's tools can; asks once an epoch. *ret_probe is owned by @names and stays valid
  * as long as @names. -EOPNOTSUPP without exec. */

@@ -18,7 +18,7 @@
 #define SECOND_NS      INT64_C(1000000000)
 #define MESSAGE_MAX    400
 
-bool names_has_exec(struct sbx_names *names)
+bool sbx_names_has_exec(struct sbx_names *names)
 {
 	bool has;
 
@@ -43,9 +43,9 @@ static bool learn_command_limit(struct sbx_names *names, size_t bytes)
 
 	pthread_mutex_lock(&names->lock);
 	if (limits->command_bytes >= bytes && bytes > LEAST_COMMAND_BYTES) {
-		limits->command_bytes = bytes > SHORT_COMMAND_BYTES ?
-						SHORT_COMMAND_BYTES :
-						MAX(bytes / 2, LEAST_COMMAND_BYTES);
+		limits->command_bytes = bytes > SHORT_COMMAND_BYTES
+						? SHORT_COMMAND_BYTES
+						: MAX(bytes / 2, LEAST_COMMAND_BYTES);
 		limits->arg_bytes = MIN(limits->arg_bytes, limits->command_bytes / 4 * 3);
 		learnt = true;
 	} else if (limits->command_bytes < bytes) {
@@ -77,7 +77,7 @@ int sbx_names_run(struct sbx_names *names, const struct sbx_call *call, int64_t 
 	struct sbx_exec_result result = { 0 };
 	int r;
 
-	if (!names_has_exec(names))
+	if (!sbx_names_has_exec(names))
 		return sbx_call_fail(call, "exec", -EOPNOTSUPP, "there is no exec");
 	own.stall_timeout_ms = timeout_ms;
 	if (!own.failure)
@@ -228,7 +228,7 @@ int sbx_names_probe(struct sbx_names *names, const struct sbx_call *call,
 	uint64_t epoch;
 	int r;
 
-	if (!names_has_exec(names))
+	if (!sbx_names_has_exec(names))
 		return -EOPNOTSUPP;
 	names_check_epoch(names);
 	r = sbx_wait_begin(&wait, call, &names->changed, &names->lock);

@@ -19,9 +19,6 @@
 
 struct sbx_names;
 
-/* The server may have exec, as far as is known. */
-bool names_has_exec(struct sbx_names *names);
-
 /* An answer, asked for at @asked_us and here at @got_us, showed the sandbox's clock, cut to seconds
  * unless @has_ns. False: the clock was set since the last one. Takes names->lock. */
 bool names_saw_clock(struct sbx_names *names, int64_t clock_ns, bool has_ns, int64_t asked_us,

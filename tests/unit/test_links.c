@@ -131,8 +131,8 @@ static void test_show(void **state)
 /* Whatever the sandbox says: leading ..s that stay in the mount, then plain names. */
 static void test_show_is_contained(void **state)
 {
-	static const char *const words[] = { "..", ".",	 "",	"a",	"b",   "/",
-					     "home", "agent", ".sbxfs-root", "..." };
+	static const char *const words[] = { "..", ".",	   "",	    "a",	   "b",
+					     "/",  "home", "agent", ".sbxfs-root", "..." };
 	static const char *const links[] = { "l", "a/l", "a/b/l", "pkg/a/l", "pkg/a/b/c/l" };
 	static const struct sbx_link_view *const views[] = { &whole, &only_session, &only_workspace,
 							     &only_part };
@@ -142,8 +142,8 @@ static void test_show_is_contained(void **state)
 	(void)state;
 	for (int round = 0; round < 40000; round++) {
 		const struct sbx_link_view *view = views[g_rand_int_range(rand, 0, 4)];
-		const char *link = links[view == &only_part ? g_rand_int_range(rand, 3, 5) :
-							      g_rand_int_range(rand, 0, 5)];
+		const char *link = links[view == &only_part ? g_rand_int_range(rand, 3, 5)
+							    : g_rand_int_range(rand, 0, 5)];
 		g_autoptr(GString) target = g_string_new(g_rand_boolean(rand) ? "" : "/");
 		g_autofree char *text = NULL;
 		int n_words = g_rand_int_range(rand, 0, 9);
@@ -151,8 +151,7 @@ static void test_show_is_contained(void **state)
 		bool plain = false;
 
 		for (int i = 0; i < n_words; i++)
-			g_string_append_printf(target, "%s/",
-					       words[g_rand_int_range(rand, 0, 10)]);
+			g_string_append_printf(target, "%s/", words[g_rand_int_range(rand, 0, 10)]);
 		if (sbx_link_show(view, WS, link, target->str, &text) < 0)
 			continue;
 		n_shown++;
