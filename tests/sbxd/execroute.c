@@ -23,6 +23,8 @@
 /* Timers take 31 bits; more fires at once. */
 #define TIMER_LIMIT_MS	  2147483647.0
 #define LOG_PROGRAM_CHARS 60
+/* About where the reference server's jail runs out of stack, spreading the arguments. */
+#define JAIL_ARGUMENT_LIMIT 120000
 
 struct job {
 	GPtrArray *argv; /* NULL-terminated once complete */
@@ -60,6 +62,10 @@ static bool as_c_string(const struct json *value, char **ret_text)
 static bool take_argv(struct exchange *x, const struct json *argv, struct job *job)
 {
 	job->argv = g_ptr_array_new_with_free_func(g_free);
+	if (x->session->profile == PROFILE_OVERLAY && argv->items->len > JAIL_ARGUMENT_LIMIT) {
+		refuse(x, "Maximum call stack size exceeded");
+		return false;
+	}
 	for (guint i = 0; i < argv->items->len; i++) {
 		const struct json *item = argv->items->pdata[i];
 		char *text;
@@ -281,7 +287,11 @@ static void run(struct exchange *x, struct job *job)
 	int err;
 
 	if (jailed) {
-		jail_wrap(job->argv, x->session, job->cwd, x->service);
+		err = jail_wrap(job->argv, x->session, job->cwd, x->service);
+		if (err) {
+			reply_spawn_error(x, -err, "bwrap");
+			return;
+		}
 	} else {
 		if (x->service->tools_dir)
 			tools_confine(x->service->tools_dir, job->argv, job->env);

@@ -50,6 +50,15 @@ static void raise_file_limit(void)
 	}
 }
 
+/* sbxd-jail lies beside this program. */
+static char *find_jail_program(void)
+{
+	g_autofree char *self = g_file_read_link("/proc/self/exe", NULL);
+	g_autofree char *dir = self ? g_path_get_dirname(self) : NULL;
+
+	return dir ? g_build_filename(dir, "sbxd-jail", NULL) : NULL;
+}
+
 static int open_service(struct service *service)
 {
 	const struct options *opt = service->opt;
@@ -67,6 +76,12 @@ static int open_service(struct service *service)
 		if (err)
 			return complain("busybox", err);
 	}
+	service->jail_program = find_jail_program();
+	if (opt->profile == PROFILE_OVERLAY &&
+	    (!service->jail_program || access(service->jail_program, X_OK) < 0))
+		return complain("sbxd-jail", -ENOENT);
+	if (opt->profile == PROFILE_OVERLAY && access("/usr/bin/bwrap", X_OK) < 0)
+		return complain("bwrap", -errno);
 	service->sessions = session_table_new(opt);
 	service->pool = pool_new();
 	service->faults = fault_set_new(opt->faults, opt->fault_path);
@@ -84,6 +99,7 @@ static void close_service(struct service *service)
 	if (service->log)
 		reqlog_close(service->log);
 	g_free(service->tools_dir);
+	g_free(service->jail_program);
 	if (service->null_fd >= 0)
 		close(service->null_fd);
 	if (service->stop_fd >= 0)

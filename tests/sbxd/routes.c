@@ -141,10 +141,11 @@ static void serve_create(struct exchange *x)
 
 	if (!read_create_body(x, &root_dir))
 		return;
-	if (x->service->opt->profile == PROFILE_OVERLAY)
-		g_clear_pointer(&root_dir, g_free);
 	if (root_dir && !root_dir_is_allowed(x, root_dir))
 		return;
+	/* Judged everywhere, but a jail has a root of its own. */
+	if (x->service->opt->profile == PROFILE_OVERLAY)
+		g_clear_pointer(&root_dir, g_free);
 	if (pool_enter(x->service->pool))
 		return;
 	err = session_create(x->service->sessions, root_dir, &session);

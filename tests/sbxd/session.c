@@ -25,6 +25,7 @@ static void session_unref_locked(struct session *session)
 {
 	if (--session->refs > 0)
 		return;
+	jail_free(session->jail);
 	g_free(session->id);
 	g_free(session->told_root);
 	g_free(session->dir);
@@ -140,6 +141,7 @@ static int open_overlay_dirs(const struct session_table *table, struct session *
 	static const char *const parts[] = { "workspace", "var-tmp", "root" };
 
 	session->home = overlay_home(table, session->id);
+	session->jail = jail_new(session->home);
 	session->dir = g_build_filename(session->home, "workspace", NULL);
 	if (mkdir(session->home, 0700) < 0 && errno != EEXIST)
 		return -errno;
@@ -246,6 +248,8 @@ void session_delete(struct session_table *table, const char *id)
 	if (table->opt->profile == PROFILE_OVERLAY) {
 		g_autofree char *home = overlay_home(table, id);
 
+		if (session)
+			jail_stop(session->jail);
 		tree_remove(home);
 	} else if (session && !session->given_root) {
 		tree_remove(session->dir);
@@ -329,6 +333,8 @@ static void archive_one(struct session_table *table, struct session *session)
 {
 	bool keep_live = false;
 
+	if (session->jail)
+		jail_stop(session->jail);
 	if (session->given_root) {
 		unlink_by_id(table, session->id);
 	} else if (session->profile == PROFILE_HOST) {

@@ -16,6 +16,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "tests/sbxd/jail.h"
 #include "tests/sbxd/options.h"
 
 struct session {
@@ -23,6 +24,7 @@ struct session {
 	char *told_root; /* what the client hears */
 	char *dir; /* the workspace on this machine, a physical path */
 	char *home; /* overlay: the directory that holds the workspace and its state; else NULL */
+	struct jail *jail; /* overlay: locks itself; else NULL */
 	enum profile profile;
 	bool given_root; /* the client named the directory: never archived, never removed */
 	/* Guarded by the table's lock. */

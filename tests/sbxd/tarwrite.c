@@ -19,6 +19,7 @@
 
 struct member {
 	char *name; /* relative; of directories with a slash at the end */
+	char *sort_key; /* the same, accents apart from their letters */
 	mode_t mode;
 };
 
@@ -45,43 +46,59 @@ static void member_free(void *data)
 	struct member *member = data;
 
 	g_free(member->name);
+	g_free(member->sort_key);
 	g_free(member);
 }
 
 /*
  * The place of a character in a locale's order: punctuation, digits, letters with both cases side
- * by side, all else by its code. (Accents are not folded into their letters.)
+ * by side, all else by its code.
  */
-static int weight(unsigned char c)
+static gunichar weight(gunichar c)
 {
 	static const char punctuation[] = "_-,;:!?.'\"()[]{}@*/\\&#%`^+<=>|~$";
 	const char *at;
 
-	if (c == '\0')
-		return 0;
-	if (g_ascii_isdigit(c))
+	if (c >= 0x80)
+		return c + 200;
+	if (g_ascii_isdigit((char)c))
 		return 100 + c - '0';
-	if (g_ascii_isalpha(c))
-		return 120 + g_ascii_tolower((char)c) - 'a';
-	at = strchr(punctuation, c);
-	if (at)
-		return 40 + (int)(at - punctuation);
-	return c < 0x80 ? 1 + c % 39 : 200 + c;
+	if (g_ascii_isalpha((char)c))
+		return 120 + (gunichar)g_ascii_tolower((char)c) - 'a';
+	at = c ? strchr(punctuation, (int)c) : NULL;
+	return at ? 40 + (gunichar)(at - punctuation) : c;
+}
+
+/* The next character that counts: accents only decide between names that are else the same. */
+static gunichar next_letter(const char **at)
+{
+	gunichar c;
+
+	do {
+		c = g_utf8_get_char(*at);
+		if (c)
+			*at = g_utf8_next_char(*at);
+	} while (c >= 0x300 && c < 0x370);
+	return c;
 }
 
 static int compare_members(const void *a, const void *b)
 {
-	const char *left = (*(struct member *const *)a)->name;
-	const char *right = (*(struct member *const *)b)->name;
-	size_t at = 0;
+	const struct member *left = *(struct member *const *)a;
+	const struct member *right = *(struct member *const *)b;
+	const char *left_at = left->sort_key, *right_at = right->sort_key;
+	gunichar left_char, right_char;
 
-	while (left[at] && right[at] &&
-	       weight((unsigned char)left[at]) == weight((unsigned char)right[at]))
-		at++;
-	if (left[at] || right[at])
-		return weight((unsigned char)left[at]) - weight((unsigned char)right[at]);
-	/* The same but for case: small letters first. */
-	return -strcmp(left, right);
+	do {
+		left_char = weight(next_letter(&left_at));
+		right_char = weight(next_letter(&right_at));
+		if (left_char != right_char)
+			return left_char < right_char ? -1 : 1;
+	} while (left_char);
+	/* The same but for accents and case: short ones and small letters first. */
+	if (strlen(left->sort_key) != strlen(right->sort_key))
+		return strlen(left->sort_key) < strlen(right->sort_key) ? -1 : 1;
+	return -strcmp(left->sort_key, right->sort_key);
 }
 
 static int list_below(struct writer *out, const char *below, GPtrArray *members);
@@ -103,6 +120,7 @@ static int list_entry(struct writer *out, const char *below, const char *entry, 
 	member = g_new0(struct member, 1);
 	member->mode = st.st_mode;
 	member->name = S_ISDIR(st.st_mode) ? g_strconcat(name, "/", NULL) : g_strdup(name);
+	member->sort_key = g_utf8_normalize(member->name, -1, G_NORMALIZE_NFD);
 	g_ptr_array_add(members, member);
 	return S_ISDIR(st.st_mode) ? list_below(out, member->name, members) : 0;
 }

@@ -35,15 +35,14 @@ int tree_make_dirs(const char *path)
 
 	if (mkdir(path, 0755) == 0)
 		return 0;
-	if (errno == EEXIST)
-		return stat(path, &st) == 0 ? (S_ISDIR(st.st_mode) ? 0 : -EEXIST) : -errno;
-	if (errno != ENOENT)
+	if (errno == EACCES || errno == EPERM || errno == ENOSPC || errno == ENOTDIR)
 		return -errno;
+	if (errno != ENOENT)
+		return stat(path, &st) < 0 ? -errno : S_ISDIR(st.st_mode) ? 0 : -EEXIST;
 	parent = g_path_get_dirname(path);
 	if (strcmp(parent, path) == 0)
 		return -ENOENT;
 	err = tree_make_dirs(parent);
-	/* A parent that is a dangling link: there, and yet not. */
 	if (err)
 		return err == -EEXIST ? -ENOTDIR : err;
 	return mkdir(path, 0755) == 0 || errno == EEXIST ? 0 : -errno;

@@ -9,7 +9,8 @@ void tree_remove(const char *path);
 
 /*
  * Make a directory and its missing parents, 0755. 0 or negative errno: -EEXIST where the path
- * itself is no directory, -ENOTDIR where one of its parents is none.
+ * itself is no directory, -ENOTDIR where one of its parents is none. As in Node, most errors of
+ * mkdir() give way to those of stat(): a dangling link and a read-only file system are -ENOENT.
  */
 int tree_make_dirs(const char *path);
 
