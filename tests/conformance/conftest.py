@@ -3,6 +3,7 @@
 import collections
 
 import pytest
+from sbxtest import sbxd_path
 
 from . import servers
 from .model import BOTH
@@ -45,6 +46,11 @@ def pytest_report_header():
 
 def pytest_generate_tests(metafunc):
     if "row" in metafunc.fixturenames:
+        if not servers.given():
+            try:
+                sbxd_path()
+            except FileNotFoundError as error:
+                raise pytest.UsageError(str(error)) from None
         cases, _ = select()
         metafunc.parametrize("row, profile", cases,
                              ids=[f"{profile}-{row.id}" for row, profile in cases])

@@ -287,6 +287,13 @@ class Query:
     text: str
 
 
+def each(value, convert) -> object:
+    """convert(value), by profile where the value is."""
+    if isinstance(value, Per):
+        return Per(each(value.host, convert), each(value.overlay, convert))
+    return convert(value)
+
+
 def _target(route: str, path) -> object:
     def one(value):
         if value is None:
@@ -295,7 +302,7 @@ def _target(route: str, path) -> object:
             return f"/sessions/{{id}}/{route}?{value.text}"
         return f"/sessions/{{id}}/{route}?path={quote_with_variables(value)}"
 
-    return Per(one(path.host), one(path.overlay)) if isinstance(path, Per) else one(path)
+    return each(path, one)
 
 
 def quote_with_variables(path) -> str:
@@ -344,9 +351,12 @@ def missing(path: str) -> Call:
 
 def readdir(path, want=Want(), **fields) -> Call:
     """want: a Want, or the names, a directory's with a slash at its end."""
-    if isinstance(want, (list, tuple)):
-        want = Want(json=[{"name": n.rstrip("/"), "isDirectory": n.endswith("/")} for n in want])
-    return Call("GET", _target("readdir", path), want=want, **fields)
+    def one(value):
+        if not isinstance(value, (list, tuple)):
+            return value
+        return Want(json=[{"name": n.rstrip("/"), "isDirectory": n.endswith("/")} for n in value])
+
+    return Call("GET", _target("readdir", path), want=each(want, one), **fields)
 
 
 def done(stdout="", stderr="", code=0, signal=None, timed_out=False, **fields) -> Want:
@@ -365,8 +375,7 @@ def run(argv, want=done(), body=None, timeout=60, **request) -> Call:
 
 def sh(script: str, want=done(), *args, **request) -> Call:
     """A shell program; want is a Want or what it prints."""
-    if isinstance(want, (str, Re)):
-        want = done(want)
+    want = each(want, lambda value: done(value) if isinstance(value, (str, Re)) else value)
     return run(["sh", "-c", script, "sh", *args], want, **request)
 
 

@@ -191,9 +191,9 @@ def accept_rows():
         put("l", b"old"), hydrate(archive(symlink("l", "x"))), stat("l", other_of(1, 0o777))))
     yield Row(s, "names-are-read-as-latin-1", (
         hydrate(archive(member("é", data=b"x"), directory("日/"),
-                        member("././@LongLink", "L", "ü" * 80 + "\0"),
+                        member("././@LongLink", "L", "ü" * 52 + "\0"),
                         member("ü" * 50, data=b"y"), symlink("l", "é"))),
-        readdir(".", ["l", "Ã©", "Ã¼" * 80, "æ\u0097¥/"]), sh("readlink l", "Ã©\n")))
+        readdir(".", ["l", "Ã©", "Ã¼" * 52, "æ\u0097¥/"]), sh("readlink l", "Ã©\n")))
     yield Row(s, "pax-names-are-read-as-utf-8", (
         hydrate(archive(member("x", data=b"x", pax={"path": "é"}),
                         member("y", "2", link="z", pax={"path": "l", "linkpath": "日"}))),
@@ -242,13 +242,13 @@ def refuse_rows():
     yield refuse("path-under-a-file", ANY, member("a", data=b"1"), member("a/b", data=b"2"))
     yield refuse("path-under-a-link", ANY, directory("d/"), symlink("a", "d"),
                  member("a/b", data=b"2"))
-    yield refuse("bad-checksum", "^invalid tar header checksum$", member("x", checksum=1))
+    yield refuse("bad-checksum", "invalid tar header checksum$", member("x", checksum=1))
     packed = gzip.compress(archive(member("f", data=bytes(range(256)) * 16)), 0, mtime=0)
     yield Row("B.5.2", "refuses-gzip", (
-        hydrate(packed, no(500, "internal_error", "^invalid tar header checksum$")),
+        hydrate(packed, no(500, "internal_error", "invalid tar header checksum$")),
         readdir(".", [])))
     yield Row("B.5.2", "refuses-garbage-of-512-bytes", (
-        hydrate(b"x" * 512, no(500, "internal_error", "^invalid tar header checksum$")),))
+        hydrate(b"x" * 512, no(500, "internal_error", "invalid tar header checksum$")),))
 
 
 def partial_rows():
