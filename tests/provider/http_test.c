@@ -1252,7 +1252,8 @@ static int teardown(void **state)
 	return rmdir(dir);
 }
 
-int main(void)
+/* One argument: the name of a test, to run that alone. */
+int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_cancel_is_at_once),
@@ -1282,5 +1283,7 @@ int main(void)
 		cmocka_unit_test(test_hostile_sessions),
 	};
 
+	if (argc > 1)
+		cmocka_set_test_filter(argv[1]);
 	return cmocka_run_group_tests(tests, setup, teardown);
 }
