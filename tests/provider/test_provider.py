@@ -26,7 +26,7 @@ def run(program, case, tmp_path, env):
     report = tmp_path / "sanitizer"
     done = subprocess.run(
         [*valgrind(report), build_dir() / "tests/provider" / program, case],
-        env={**os.environ, **sanitizer_env(report), "G_SLICE": "always-malloc", **env},
+        env={**os.environ, **sanitizer_env(report), **env},
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         timeout=scale(120), check=False, cwd=tmp_path)
     text = done.stdout.decode(errors="replace")
