@@ -16,7 +16,7 @@
 count() {
 	n=$1
 	shift
-	find "$@" -maxdepth "$n" -print | head -n $((max + 1)) | wc -l
+	find "$@" -mindepth 1 -maxdepth "$n" -path ./.sbxfs -prune -o -print | head -n $((max + 1)) | wc -l
 }
 
 # blame DEPTH PATH...: after a find that failed: which directories can't be listed.
