@@ -415,8 +415,8 @@ char **scratch_list(struct scratch_set *set)
 	while (g_hash_table_iter_next(&iter, &name, NULL))
 		g_ptr_array_add(names, g_strdup(name));
 	pthread_mutex_unlock(&set->lock);
-	qsort(names->pdata, names->len, sizeof(names->pdata[0]), compare_names);
 	g_ptr_array_add(names, NULL);
+	qsort(names->pdata, names->len - 1, sizeof(names->pdata[0]), compare_names);
 	return (char **)g_ptr_array_free(names, FALSE);
 }
 

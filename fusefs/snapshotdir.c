@@ -100,7 +100,8 @@ static int list_names(GHashTable *names, mode_t type, struct dirsnap **ret_snap)
 	guint n;
 
 	sorted = (char **)g_hash_table_get_keys_as_array(names, &n);
-	qsort(sorted, n, sizeof(*sorted), compare_names);
+	if (n > 0)
+		qsort(sorted, n, sizeof(*sorted), compare_names);
 	for (guint i = 0; i < n; i++)
 		synth_snap_add(snap, sorted[i], type, number_of(sorted[i]));
 	*ret_snap = synth_snap_done(snap);

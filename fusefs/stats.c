@@ -17,7 +17,7 @@ static void head(GString *out, const char *name, const char *type, const char *h
 static void value(GString *out, const char *name, const char *type, const char *help, uint64_t n)
 {
 	head(out, name, type, help);
-	g_string_append_printf(out, "sbxfs_%s %llu\n", name, (unsigned long long)n);
+	g_string_append_printf(out, "sbxfs_%s %16llu\n", name, (unsigned long long)n);
 }
 
 static uint64_t counter(const struct fs *fs, unsigned int which)
@@ -43,11 +43,11 @@ static void render_latency(const struct sbx_wire_stats *wire, GString *out)
 						       (long long)(sbx_stats_bucket_ms[i] % 1000));
 			else
 				g_string_append(out, "+Inf");
-			g_string_append_printf(out, "\"} %llu\n", (unsigned long long)sum);
+			g_string_append_printf(out, "\"} %16llu\n", (unsigned long long)sum);
 		}
 		g_string_append_printf(out,
-				       "sbxfs_request_seconds_sum{op=\"%s\"} %llu.%06llu\n"
-				       "sbxfs_request_seconds_count{op=\"%s\"} %llu\n",
+				       "sbxfs_request_seconds_sum{op=\"%s\"} %9llu.%06llu\n"
+				       "sbxfs_request_seconds_count{op=\"%s\"} %16llu\n",
 				       name, (unsigned long long)(stats->latency_us_sum / 1000000),
 				       (unsigned long long)(stats->latency_us_sum % 1000000), name,
 				       (unsigned long long)sum);
@@ -64,12 +64,12 @@ void stats_render(struct fs *fs, GString *out)
 	fs_pending(fs, &files, &bytes);
 	head(out, "requests_total", "counter", "Requests to the server that ended.");
 	for (int op = 0; op < SBX_OP_COUNT; op++)
-		g_string_append_printf(out, "sbxfs_requests_total{op=\"%s\"} %llu\n",
+		g_string_append_printf(out, "sbxfs_requests_total{op=\"%s\"} %16llu\n",
 				       sbx_wire_op_name((enum sbx_wire_op)op),
 				       (unsigned long long)wire.op[op].requests);
 	head(out, "request_failures_total", "counter", "Requests without a good answer.");
 	for (int op = 0; op < SBX_OP_COUNT; op++)
-		g_string_append_printf(out, "sbxfs_request_failures_total{op=\"%s\"} %llu\n",
+		g_string_append_printf(out, "sbxfs_request_failures_total{op=\"%s\"} %16llu\n",
 				       sbx_wire_op_name((enum sbx_wire_op)op),
 				       (unsigned long long)wire.op[op].failures);
 	render_latency(&wire, out);
@@ -88,7 +88,7 @@ void stats_render(struct fs *fs, GString *out)
 	      wire.detached);
 	head(out, "operations_total", "counter", "Operations that the kernel asked for.");
 	for (unsigned int kind = 0; kind < OP_KINDS; kind++)
-		g_string_append_printf(out, "sbxfs_operations_total{op=\"%s\"} %llu\n",
+		g_string_append_printf(out, "sbxfs_operations_total{op=\"%s\"} %16llu\n",
 				       op_kind_name((enum op_kind)kind),
 				       (unsigned long long)counter(fs, kind));
 	value(out, "operations_failed_total", "counter",
