@@ -168,8 +168,9 @@ def our_names():
         except OSError:
             continue
         for name in names:
+            # Another run's directories are its own affair; this run's are in its TMPDIR.
             if name.startswith(("sbx", "sandbox-jobs")) and \
-               not name.startswith(("sbx-test.", "sbx-demo.")):
+               not name.partition(".")[0].endswith(("-test", "-demo", "-bench")):
                 found.add(os.path.join(place, name))
     return found
 
@@ -246,7 +247,11 @@ class Runner:
 
     def run_pytest(self, suite, directory, marks, tally, env):
         """Runs the Python tests of a suite, those marked `serial` one after another."""
-        for part, mark, workers in (("", "not serial", WORKERS), ("-serial", "serial", 0)):
+        parts = [("", "not serial", WORKERS)]
+        if subprocess.run(["grep", "-rqw", "mark.serial", f"tests/{directory}"], cwd=TOP,
+                          check=False).returncode == 0:
+            parts.append(("-serial", "serial", 0))
+        for part, mark, workers in parts:
             mark = " and ".join(f"({each})" for each in (mark, marks, self.options.m) if each)
             junit = os.path.join(self.results, f"{suite}{part}.xml")
             argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider",
@@ -270,7 +275,7 @@ class Runner:
     def leftovers(self, suite, tally):
         """What a suite left running or mounted is a failure, and is cleared away."""
         end = time.monotonic() + 5 * self.slack
-        while descendants() and time.monotonic() < end:
+        while (descendants() or our_names() - self.names) and time.monotonic() < end:
             reap(None, 0.1)
         for pid, command in descendants().items():
             tally.fail(f"{suite}: left process {pid} behind: {command[:200]}")
