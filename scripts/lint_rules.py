@@ -13,10 +13,10 @@ import sys
 MAX_LINES = 800
 MAX_COLUMNS = 100
 
-# Files that may see <fuse_lowlevel.h>: the op layer and its interrupts, the notifier, main.
-FUSE_LOWLEVEL = re.compile(r"fusefs/(main|ops[a-z_]*|notify|reply|interrupt)\.[ch]$")
-# The one place that maps ENOSYS away.
-ENOSYS = re.compile(r"client/errmap\.c$")
+# Files that may see <fuse_lowlevel.h>: the op layer and its interrupts, loop, notifier, main.
+FUSE_LOWLEVEL = re.compile(r"fusefs/(main|fs|ops[a-z_]*|notify|reply|interrupt)\.[ch]$")
+# Where ENOSYS may stand: the table that reads it, the clamp that keeps it from the kernel.
+ENOSYS = re.compile(r"(client/errmap|fusefs/reply)\.c$")
 # The only file that includes it; tests/sbxd is a program of its own.
 ONLY = {"curl/": "client/http.c", "cjson/": "client/json.c", "cJSON": "client/json.c"}
 
@@ -112,7 +112,7 @@ def check_c(path, text):
                 report(path, number, f"{rule}{match.group(1)}()")
         if layer in ("client", "fusefs") and re.search(r"\bENOSYS\b", plain) and \
            not ENOSYS.match(path):
-            report(path, number, "ENOSYS stands in the errno table only")
+            report(path, number, "ENOSYS stands in the errno table and in reply's clamp only")
         if re.search(r"\btypedef\s+(struct|union|enum)\b", plain):
             report(path, number, "structs, unions and enums are not typedef'd")
     if path.endswith(".c"):
