@@ -52,7 +52,7 @@ struct transfer {
 	struct http_conn *conn;
 
 	int64_t body_read; /* how far libcurl has read the request's body */
-	bool was_whole;	   /* all of it may have left on a connection that libcurl gave up */
+	bool was_whole; /* all of it may have left on a connection that libcurl gave up */
 	bool reply_started;
 	bool begun; /* the body's beginning was looked at */
 	bool enough; /* of an error's body */
@@ -504,6 +504,8 @@ static void set_common(struct transfer *transfer, const struct http_pool *pool,
 	curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
 	curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
 	curl_easy_setopt(easy, CURLOPT_FOLLOWLOCATION, 0L);
+	/* Else giving up waits for a name server that does not answer. */
+	curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L);
 	curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
 	curl_easy_setopt(easy, CURLOPT_PATH_AS_IS, 1L);
 	curl_easy_setopt(easy, CURLOPT_USERAGENT, "sbxfs");
@@ -713,8 +715,8 @@ static void note_facts(struct transfer *transfer)
 	attempt->facts.connected = pretransfer > 0 || transfer->was_whole;
 	attempt->facts.reused_connection = attempt->facts.connected && connects == 0;
 	attempt->facts.reply_started = transfer->reply_started;
-	attempt->facts.body_whole = body == NULL || transfer->was_whole ||
-				    sent_bytes(transfer) >= body->len_bytes;
+	attempt->facts.body_whole =
+		body == NULL || transfer->was_whole || sent_bytes(transfer) >= body->len_bytes;
 	attempt->bytes_in = (uint64_t)down;
 	attempt->bytes_out = (uint64_t)sent_bytes(transfer);
 	attempt->connects = (unsigned int)connects;

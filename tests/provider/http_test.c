@@ -1,5 +1,7 @@
 /* http and the wire provider against servers that misbehave (client/http.h, promise 8). */
+#include <dlfcn.h>
 #include <errno.h>
+#include <netdb.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -141,6 +143,47 @@ static void test_stall_and_deadline(void **state)
 	assert_in_range(sbx_clock_ms() - began_ms, 200, 200 + slack_ms(200));
 	client_close(&client);
 	server_stop(&server);
+}
+
+/* A name server that does not answer: this takes the place of the C library's function. */
+int getaddrinfo(const char *node, const char *service, const struct addrinfo *hints,
+		struct addrinfo **result)
+{
+	int (*real)(const char *, const char *, const struct addrinfo *, struct addrinfo **);
+
+	if (node != NULL && strcmp(node, "slow.invalid") == 0) {
+		sleep(3);
+		return EAI_AGAIN;
+	}
+	*(void **)&real = dlsym(RTLD_NEXT, "getaddrinfo");
+	return real(node, service, hints, result);
+}
+
+static void test_cancel_while_a_name_is_looked_up(void **state)
+{
+	struct firing firing = { .cancel = sbx_cancel_new(NULL), .after_ms = 60 };
+	struct client client;
+	pthread_t thread;
+	int64_t began_ms;
+
+	(void)state;
+	client_open(&client, "https://slow.invalid", NULL, NULL);
+	client.call.cancel = firing.cancel;
+	assert_int_equal(pthread_create(&thread, NULL, firing_main, &firing), 0);
+	assert_int_equal(do_stat(&client), -EINTR);
+	pthread_join(thread, NULL);
+	assert_true(sbx_clock_ms() - atomic_load(&firing.fired_ms) < slack_ms(50));
+	assert_false(client.failure.maybe_done);
+
+	client.call.cancel = NULL;
+	client.call.stall_timeout_ms = 300;
+	began_ms = sbx_clock_ms();
+	assert_true(do_stat(&client) < 0);
+	assert_true(sbx_clock_ms() - began_ms < 300 + slack_ms(300));
+	client_close(&client);
+	sbx_cancel_unref(firing.cancel);
+	/* The threads that still wait use libcurl's memory. */
+	sleep(4);
 }
 
 /* A body that comes slowly, but comes: longer than the stall limit as a whole. */
@@ -1257,6 +1300,7 @@ int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_cancel_is_at_once),
+		cmocka_unit_test(test_cancel_while_a_name_is_looked_up),
 		cmocka_unit_test(test_stall_and_deadline),
 		cmocka_unit_test(test_progress_is_no_stall),
 		cmocka_unit_test(test_a_big_get_is_streamed),
