@@ -17,7 +17,6 @@ struct ino_place {
 struct ino_held {
 	uint64_t number;
 	unsigned int count;
-	bool has_links;
 };
 
 struct ino_table {
@@ -73,7 +72,7 @@ uint64_t ino_number(struct ino_table *table, unsigned int session, uint64_t dev,
 	return (uint64_t)place->tag << 32 | (uint32_t)(ino ^ (ino >> 32));
 }
 
-static void hold(struct ino_table *table, uint64_t number, bool has_links)
+static void hold(struct ino_table *table, uint64_t number)
 {
 	struct ino_held *held = g_hash_table_lookup(table->held, &number);
 
@@ -83,7 +82,6 @@ static void hold(struct ino_table *table, uint64_t number, bool has_links)
 		g_hash_table_add(table->held, held);
 	}
 	held->count++;
-	held->has_links = has_links;
 }
 
 void ino_give(struct ino_table *table, uint64_t number)
@@ -102,14 +100,12 @@ uint64_t ino_take(struct ino_table *table, uint64_t held, bool held_private, uns
 
 	if (held &&
 	    (held == number || (held_private && (!ino || (uint32_t)held == (uint32_t)number)))) {
-		other = g_hash_table_lookup(table->held, &held);
-		if (other)
-			other->has_links = has_links;
 		*ret_private = held_private;
 		return held;
 	}
 	other = number ? g_hash_table_lookup(table->held, &number) : NULL;
-	*ret_private = !number || (other && !(other->has_links && has_links));
+	/* What is known of the holder may be older than its second name: believe the newcomer. */
+	*ret_private = !number || (other && !has_links);
 	if (*ret_private) {
 		uint32_t low = number ? (uint32_t)number : 0;
 
@@ -119,7 +115,7 @@ uint64_t ino_take(struct ino_table *table, uint64_t held, bool held_private, uns
 				 (low ? low : table->last_private);
 		} while (g_hash_table_contains(table->held, &number));
 	}
-	hold(table, number, has_links);
+	hold(table, number);
 	ino_give(table, held);
 	return number;
 }

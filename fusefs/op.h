@@ -56,7 +56,7 @@ enum op_kind {
 	OP_COPY_FILE_RANGE,
 	OP_IOCTL,
 	OP_KINDS,
-	OP_FAILED = OP_KINDS, /* counts replies with an error that is not ENOENT */
+	OP_FAILED = OP_KINDS, /* counts replies with an error other than ENOENT and ENOTTY */
 	OP_REFUSED, /* counts requests refused since their session held too many threads */
 };
 

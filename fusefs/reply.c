@@ -105,7 +105,7 @@ void op_done(struct op *op)
 
 static void reply_error(struct op *op, int r)
 {
-	if (r < 0 && r != -ENOENT)
+	if (r < 0 && r != -ENOENT && r != -ENOTTY)
 		count(op->fs, OP_FAILED);
 	fuse_reply_err(op->req, r < 0 ? op_errno(r) : 0);
 }

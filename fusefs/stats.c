@@ -92,7 +92,8 @@ void stats_render(struct fs *fs, GString *out)
 				       op_kind_name((enum op_kind)kind),
 				       (unsigned long long)counter(fs, kind));
 	value(out, "operations_failed_total", "counter",
-	      "Operations answered with an error other than ENOENT.", counter(fs, OP_FAILED));
+	      "Operations answered with an error other than ENOENT and ENOTTY.",
+	      counter(fs, OP_FAILED));
 	value(out, "operations_refused_total", "counter",
 	      "Operations refused since their session held too many threads.",
 	      counter(fs, OP_REFUSED));
