@@ -129,3 +129,49 @@ int64_t slack_ms(int64_t ms)
 
 	return (int64_t)((double)ms * (factor >= 1 ? factor : 1));
 }
+
+void client_clean_environment(void)
+{
+	static const char *const names[] = {
+		"http_proxy",  "https_proxy", "all_proxy", "ALL_PROXY",
+		"HTTPS_PROXY", "no_proxy",    "NO_PROXY",  "SBX_TOKEN",
+	};
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		unsetenv(names[i]);
+}
+
+const char *const true_argv[] = { "true", NULL };
+
+int client_stat(struct client *client)
+{
+	struct sbx_stat stat;
+
+	return client->provider->ops->stat(client->provider, &client->call, ID, "f", &stat);
+}
+
+int client_get(struct client *client, struct counter *counter)
+{
+	struct sbx_sink sink = counter_sink(counter);
+
+	return client->provider->ops->get(client->provider, &client->call, ID, "f", 0, -1, &sink);
+}
+
+int client_exec(struct client *client, bool repeatable)
+{
+	struct sbx_exec_spec spec = { .argv = true_argv, .repeatable = repeatable };
+	struct sbx_exec_result result;
+	int r;
+
+	r = client->provider->ops->exec(client->provider, &client->call, ID, &spec, &result);
+	if (r == 0)
+		sbx_exec_result_clear(&result);
+	return r;
+}
+
+int client_put(struct client *client, int64_t len)
+{
+	struct sbx_source source = pattern_source(len);
+
+	return client->provider->ops->put(client->provider, &client->call, ID, "f", &source);
+}

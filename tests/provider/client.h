@@ -38,6 +38,17 @@ struct sbx_source pattern_source(int64_t len_bytes);
 uint64_t pattern_sum(int64_t len_bytes);
 struct sbx_source text_source(const char *text);
 
+/* Away with what the tests' results could depend on. */
+void client_clean_environment(void);
+
+/* Each slot once, on the file f of the session ID. */
+#define ID "3f1c8a52-0000-4d7e-9c1b-1234567890ab"
+extern const char *const true_argv[];
+int client_stat(struct client *client);
+int client_get(struct client *client, struct counter *counter);
+int client_exec(struct client *client, bool repeatable);
+int client_put(struct client *client, int64_t len);
+
 /* Multiplied by SBX_SLACK, for slow machines and sanitizers. */
 int64_t slack_ms(int64_t ms);
 

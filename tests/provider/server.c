@@ -168,3 +168,23 @@ void server_hang(int fd)
 	while (recv(fd, buf, sizeof(buf), 0) > 0)
 		;
 }
+
+void script_hang(struct server *server, int fd, int conn)
+{
+	struct request request;
+
+	(void)conn;
+	if (server_read(server, fd, &request))
+		server_hang(fd);
+}
+
+void script_serve(struct server *server, int fd, int conn)
+{
+	struct request request;
+
+	(void)conn;
+	while (server_read(server, fd, &request)) {
+		if (!server_answer(fd, 200, STAT_JSON))
+			return;
+	}
+}

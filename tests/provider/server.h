@@ -50,6 +50,15 @@ bool server_send_bytes(int fd, const void *data, size_t len);
 /* A whole answer with a JSON body. */
 bool server_answer(int fd, int status, const char *json);
 
+/* Answers of stat and exec that the provider takes. */
+#define STAT_JSON \
+	"{\"size\":5,\"mtimeMs\":1500.25,\"isFile\":true,\"isDirectory\":false,\"mode\":420}"
+#define EXEC_JSON "{\"exitCode\":0,\"signal\":null,\"stdout\":\"hi\",\"stderr\":\"\"}"
+
+/* Scripts: reads one request and never answers; answers every request with STAT_JSON. */
+void script_hang(struct server *server, int fd, int conn);
+void script_serve(struct server *server, int fd, int conn);
+
 /* Until the client closes, or the server is stopped. */
 void server_hang(int fd);
 

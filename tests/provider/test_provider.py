@@ -1,4 +1,4 @@
-"""Runs the C tests of client/ over the wire: http_test by itself, provider_test against sbxd."""
+"""Runs the C tests of client/ over the wire; provider_test against sbxd, the others alone."""
 
 import os
 import re
@@ -34,9 +34,10 @@ def run(program, case, tmp_path, env):
     assert not sanitizer_reports(report)
 
 
-@pytest.mark.parametrize("case", cases("http_test.c"))
-def test_http(case, tmp_path):
-    run("http_test", case, tmp_path, {})
+@pytest.mark.parametrize("program,case", [
+    (program, case) for program in ("http_test", "trust_test") for case in cases(f"{program}.c")])
+def test_alone(program, case, tmp_path):
+    run(program, case, tmp_path, {})
 
 
 @pytest.mark.parametrize("profile", ["host", "overlay"])
