@@ -1,6 +1,6 @@
 /*
- * A sandbox whose clock is not ours: commands run with libfaketime preloaded, and the routes add
- * the same offset to the times they tell, so that both show one consistent, shifted world.
+ * A sandbox whose clock is not ours: commands run with libfaketime and sbxd-clock.so (see
+ * clockpreload.c) preloaded, and the routes add the same offset to the times they tell, so that both show one consistent, shifted world.
  *
  * Constant after start; no locks.
  */
@@ -13,7 +13,10 @@
 /* The path of the library, or NULL where it is not installed. Static storage. */
 const char *clockskew_library(void);
 
-/* Add to an environment (NAME=VALUE strings) what shifts a command's clock by @skew_ms. */
-void clockskew_add_environment(GPtrArray *env, int64_t skew_ms);
+/*
+ * Add to an environment (NAME=VALUE strings) what shifts a command's clock by @skew_ms. @preload:
+ * where the command finds sbxd-clock.so.
+ */
+void clockskew_add_environment(GPtrArray *env, int64_t skew_ms, const char *preload);
 
 #endif

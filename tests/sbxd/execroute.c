@@ -296,7 +296,8 @@ static void run(struct exchange *x, struct job *job)
 		if (x->service->tools_dir)
 			tools_confine(x->service->tools_dir, job->argv, job->env);
 		if (opt->clock_skew_ms != 0)
-			clockskew_add_environment(job->env, opt->clock_skew_ms);
+			clockskew_add_environment(job->env, opt->clock_skew_ms,
+						  x->service->clock_library);
 		command.cwd = job->cwd;
 	}
 	g_ptr_array_add(job->argv, NULL);

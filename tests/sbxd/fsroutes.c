@@ -233,14 +233,13 @@ void fsroutes_put(struct exchange *x)
 static void answer_stat(struct exchange *x, const struct stat *st)
 {
 	GString *json = g_string_new("{");
-	double mtime_ms = (double)st->st_mtim.tv_sec * 1e3 + (double)st->st_mtim.tv_nsec / 1e6;
+	int64_t whole_ms = st->st_mtim.tv_sec * INT64_C(1000) + x->service->opt->clock_skew_ms;
 
-	mtime_ms += (double)x->service->opt->clock_skew_ms;
 	g_string_append_printf(json, "\"size\":%" PRId64 ",\"mtimeMs\":",
 			       S_ISREG(st->st_mode) || S_ISDIR(st->st_mode) || S_ISLNK(st->st_mode)
 				       ? (int64_t)st->st_size
 				       : 0);
-	json_append_number(json, mtime_ms);
+	json_append_number(json, (double)whole_ms + (double)st->st_mtim.tv_nsec / 1e6);
 	g_string_append_printf(json, ",\"isFile\":%s,\"isDirectory\":%s,\"mode\":%u}",
 			       S_ISREG(st->st_mode) ? "true" : "false",
 			       S_ISDIR(st->st_mode) ? "true" : "false",

@@ -10,6 +10,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+/* Where commands in the jail find the library that skews their clock: its own place is hidden. */
+#define JAIL_PRELOAD "/run/sbxd-clock.so"
+
 struct jail {
 	pthread_mutex_t lock;
 	char *home;
@@ -183,6 +186,8 @@ static void add_mounts(GPtrArray *argv, char **places, const struct session *ses
 	    NULL);
 	add(argv, "--bind", var_tmp, "/var/tmp", "--bind", root, "/root", NULL);
 	add(argv, "--bind", session->dir, session->told_root, NULL);
+	if (service->opt->clock_skew_ms != 0)
+		add(argv, "--ro-bind", service->clock_library, JAIL_PRELOAD, NULL);
 	/* BusyBox is the whole of /usr/bin then, so that absolute names find nothing else either. */
 	if (service->tools_dir)
 		add(argv, "--ro-bind", service->tools_dir, "/usr/bin", "--ro-bind",
@@ -196,7 +201,7 @@ static void add_environment(GPtrArray *argv, int64_t skew_ms)
 	if (skew_ms == 0)
 		return;
 	/* Not for bubblewrap itself: only the command's clock is off. */
-	clockskew_add_environment(skewed, skew_ms);
+	clockskew_add_environment(skewed, skew_ms, JAIL_PRELOAD);
 	for (guint i = 0; i < skewed->len; i++) {
 		g_auto(GStrv) pair = g_strsplit(skewed->pdata[i], "=", 2);
 
@@ -230,7 +235,7 @@ int jail_wrap(GPtrArray *argv, const struct session *session, const char *cwd,
 	g_ptr_array_set_size(argv, 0);
 	g_ptr_array_set_free_func(argv, g_free);
 
-	add(argv, service->jail_program, "enter", holder, "/usr/bin/bwrap", NULL);
+	add(argv, service->jail_program, "enter", holder, JAIL_BWRAP, NULL);
 	add_mounts(argv, places, session, service);
 	add(argv, "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-net",
 	    "--unshare-cgroup-try", "--die-with-parent", NULL);

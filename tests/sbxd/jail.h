@@ -14,6 +14,8 @@
 
 #include <glib.h>
 
+#define JAIL_BWRAP "/usr/bin/bwrap"
+
 struct jail;
 struct service;
 struct session;

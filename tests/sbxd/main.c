@@ -1,6 +1,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +12,7 @@
 #include <unistd.h>
 
 #include "tests/sbxd/fault.h"
+#include "tests/sbxd/jail.h"
 #include "tests/sbxd/listener.h"
 #include "tests/sbxd/pool.h"
 #include "tests/sbxd/reqlog.h"
@@ -50,13 +52,43 @@ static void raise_file_limit(void)
 	}
 }
 
-/* sbxd-jail lies beside this program. */
-static char *find_jail_program(void)
+/* A file of ours that lies beside this program; NULL after a complaint when it is not there. */
+static char *find_beside(const char *name)
 {
 	g_autofree char *self = g_file_read_link("/proc/self/exe", NULL);
-	g_autofree char *dir = self ? g_path_get_dirname(self) : NULL;
+	g_autofree char *dir = self ? g_path_get_dirname(self) : g_strdup(".");
+	g_autofree char *path = g_build_filename(dir, name, NULL);
 
-	return dir ? g_build_filename(dir, "sbxd-jail", NULL) : NULL;
+	if (access(path, R_OK) == 0)
+		return g_steal_pointer(&path);
+	complain(path, -errno);
+	return NULL;
+}
+
+/* What commands need: the jail, the applets, the other clock. */
+static bool find_helpers(struct service *service)
+{
+	const struct options *opt = service->opt;
+	int err;
+
+	if (opt->profile == PROFILE_OVERLAY) {
+		service->jail_program = find_beside("sbxd-jail");
+		if (!service->jail_program)
+			return false;
+		if (access(JAIL_BWRAP, X_OK) < 0)
+			return complain(JAIL_BWRAP, -errno) == 0;
+	}
+	if (opt->clock_skew_ms != 0) {
+		service->clock_library = find_beside("sbxd-clock.so");
+		if (!service->clock_library)
+			return false;
+	}
+	if (opt->busybox) {
+		err = tools_install(opt->root, &service->tools_dir);
+		if (err)
+			return complain("busybox", err) == 0;
+	}
+	return true;
 }
 
 static int open_service(struct service *service)
@@ -71,17 +103,8 @@ static int open_service(struct service *service)
 	err = reqlog_open(opt->log_path, &service->log);
 	if (err)
 		return complain(opt->log_path, err);
-	if (opt->busybox) {
-		err = tools_install(opt->root, &service->tools_dir);
-		if (err)
-			return complain("busybox", err);
-	}
-	service->jail_program = find_jail_program();
-	if (opt->profile == PROFILE_OVERLAY &&
-	    (!service->jail_program || access(service->jail_program, X_OK) < 0))
-		return complain("sbxd-jail", -ENOENT);
-	if (opt->profile == PROFILE_OVERLAY && access("/usr/bin/bwrap", X_OK) < 0)
-		return complain("bwrap", -errno);
+	if (!find_helpers(service))
+		return 1;
 	service->sessions = session_table_new(opt);
 	service->pool = pool_new();
 	service->faults = fault_set_new(opt->faults, opt->fault_path);
@@ -100,6 +123,7 @@ static void close_service(struct service *service)
 		reqlog_close(service->log);
 	g_free(service->tools_dir);
 	g_free(service->jail_program);
+	g_free(service->clock_library);
 	if (service->null_fd >= 0)
 		close(service->null_fd);
 	if (service->stop_fd >= 0)

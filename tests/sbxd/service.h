@@ -27,6 +27,7 @@ struct service {
 	struct fault_set *faults;
 	struct reqlog *log;
 	char *jail_program; /* sbxd-jail, beside this program */
+	char *clock_library; /* sbxd-clock.so, beside it too */
 	int stop_fd; /* an eventfd, readable for good once the server stops */
 	int null_fd; /* /dev/null: every command's stdin */
 	char *tools_dir; /* with busybox: the applets; else NULL */
