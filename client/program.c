@@ -21,6 +21,9 @@ static const struct {
 	[SBX_PROGRAM_SCAN] = { "sbxfs-scan", program_scan },
 	[SBX_PROGRAM_APPLY] = { "sbxfs-apply", program_apply },
 	[SBX_PROGRAM_PACK] = { "sbxfs-pack", program_pack },
+	[SBX_PROGRAM_JOBRUN] = { "sbxfs-jobrun", program_jobrun },
+	[SBX_PROGRAM_JOBLOOK] = { "sbxfs-joblook", program_joblook },
+	[SBX_PROGRAM_JOBPOLL] = { "sbxfs-jobpoll", program_jobpoll },
 };
 
 bool sbx_tools_has(const struct sbx_tools *tools, char letter)

@@ -42,6 +42,9 @@ enum sbx_program {
 	SBX_PROGRAM_SCAN,
 	SBX_PROGRAM_APPLY,
 	SBX_PROGRAM_PACK,
+	SBX_PROGRAM_JOBRUN,
+	SBX_PROGRAM_JOBLOOK,
+	SBX_PROGRAM_JOBPOLL, /* without the prelude; see client/job.h */
 };
 
 /*

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Makes C arrays of the shell programs: embed.py OUTPUT PRELUDE NAME.sh...
+"""Makes C arrays of the shell programs: embed.py OUTPUT PRELUDE NAME.sh... [--bare NAME.sh...]
 
-Each program gets the prelude before it. Comment lines, blank lines and indentation are taken out,
-because the texts travel with every request.
+Each program gets the prelude before it, but those after --bare. Comment lines, blank lines and
+indentation are taken out, because the texts travel with every request.
 """
 
 import pathlib
@@ -24,6 +24,9 @@ def main():
     head = strip(prelude)
     parts = ["/* Made from client/programs/ by embed.py. */\n"]
     for program in programs:
+        if program == "--bare":
+            head = ""
+            continue
         name = pathlib.Path(program).stem
         text = head + strip(program)
         if not text.isascii():
