@@ -31,6 +31,7 @@ SUITES = {
     "programs": ("programs", "", {}, False),
     "conformance": ("conformance", "", {}, False),
     "provider": ("provider", "", {}, False),
+    "workspace": ("workspace", "", {}, False),
     "mounted": ("mounted", "", {}, True),
     "mounted-uid": ("mounted", "core", {"SBX_MOUNT_OPTIONS": "uid=12345"}, True),
     "faults": ("faults", "", {}, True),
