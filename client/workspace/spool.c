@@ -461,6 +461,10 @@ int sbx_spool_adopt(int dirfd, const char *tag, const char *name, struct sbx_spo
 			unlinkat(dirfd, name, 0);
 		goto fail;
 	}
+	if (slot->flags & SBX_SPOOL_ORPHAN) {
+		unlinkat(dirfd, name, 0);
+		goto fail;
+	}
 	slot_tag = g_strndup(slot->text, slot->tag_len);
 	slot_path = g_strndup(slot->text + slot->tag_len, slot->path_len);
 	if (strcmp(slot_tag, tag) != 0) {

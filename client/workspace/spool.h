@@ -50,13 +50,14 @@ enum {
 	SBX_SPOOL_MODE = 1 << 1, /* mode is to be set */
 	SBX_SPOOL_ATIME = 1 << 2,
 	SBX_SPOOL_MTIME = 1 << 3,
+	SBX_SPOOL_ORPHAN = 1 << 4, /* its file was removed while it was open: no adoption */
 };
 
 /* What the header says beside path and tag. */
 struct sbx_spool_meta {
 	enum sbx_spool_kind kind;
 	unsigned int flags; /* SBX_SPOOL_… */
-	mode_t mode; /* 07777: of a new file, or to be set */
+	mode_t mode; /* 0777: of a new file, to be set (SBX_SPOOL_MODE), or the base's */
 	int64_t atime_ns;
 	int64_t mtime_ns;
 	struct sbx_version base; /* what the changes began with; zeros with SBX_SPOOL_NEW */
@@ -80,7 +81,8 @@ int sbx_spool_create(int dirfd, const char *tag, const char *path,
 
 /*
  * Take over the file @name. -EWOULDBLOCK: its owner lives; -EBADMSG: not a spool (left as it is;
- * one that was never begun is removed); -EXDEV: it belongs to another session than @tag.
+ * one that was never begun, and an orphan, is removed); -EXDEV: it belongs to another session than
+ * @tag.
  */
 int sbx_spool_adopt(int dirfd, const char *tag, const char *name, struct sbx_spool **ret_spool);
 

@@ -1,0 +1,123 @@
+/*
+ * content_impl - the insides of contents, shared by content.c (life, reading), stream.c (GET) and
+ * smallfiles.c (pack at open). For no other module.
+ */
+#ifndef SBX_CLIENT_WORKSPACE_CONTENT_IMPL_H
+#define SBX_CLIENT_WORKSPACE_CONTENT_IMPL_H
+
+#include <glib.h>
+#include <pthread.h>
+
+#include "client/workspace/content.h"
+#include "client/workspace/contentcache.h"
+#include "client/workspace/rangeset.h"
+
+#define SBX_WINDOW_BYTES ((uint64_t)64 << 10)
+#define SBX_WINDOW_MAX	 ((uint64_t)4 << 20)
+#define SBX_STREAM_AHEAD ((uint64_t)32 << 20)
+/* From here on the server's GET refuses. */
+#define SBX_GET_LIMIT ((uint64_t)1 << 31)
+
+struct sbx_cancel;
+struct small_files;
+
+struct sbx_contents {
+	struct sbx_session *session;
+	struct sbx_names *names;
+	struct sbx_cache *cache;
+	int64_t ttl_ms;
+	struct small_files *small;
+
+	pthread_mutex_t lock;
+	pthread_cond_t idle; /* n_jobs became 0 */
+	GQueue big; /* struct sbx_content by link: those in use, and a few that were, newest first */
+	unsigned int n_idle; /* of these, not in use */
+	unsigned int n_jobs; /* of all contents */
+	bool ranges_work; /* atomic: a GET of a range was answered with one */
+	bool no_exec; /* atomic: pack can't be had */
+	bool closing;
+};
+
+/* A GET under way. All under content->lock; `running` ends last. */
+struct content_stream {
+	bool running;
+	uint64_t start; /* first byte of what comes */
+	uint64_t pos; /* next byte that comes */
+	unsigned int begun; /* how often an answer has begun */
+	bool proven; /* what comes is of this version */
+	bool looking; /* somebody looks at the attributes to prove it */
+	int error; /* of the last one that ended */
+	unsigned int count; /* how many were started */
+	struct sbx_cancel *cancel;
+};
+
+struct sbx_content {
+	struct sbx_contents *owner;
+	GList link; /* in owner->big; data is the content, NULL: not in it */
+	int users; /* owner->lock: references of open files */
+	int jobs; /* owner->lock: tasks of the pool at work on it */
+	uint64_t size; /* never changes */
+
+	struct sbx_blob *blob; /* small: everything; never changes */
+	bool settled; /* never changes */
+
+	pthread_mutex_t lock;
+	pthread_cond_t changed; /* present, wanted, stale, stream */
+	char *path;
+	struct sbx_attr attr;
+	struct sbx_version version;
+	bool any_ctime; /* it was set aside, which changed ctime: the next look tells the new one */
+	bool stale; /* the sandbox has replaced it: what is not here can't be had */
+	bool no_get; /* routes can't name it or carry it */
+	bool complete; /* all bytes are present */
+	struct sbx_cache_part part; /* fd -1: nothing was fetched yet */
+	struct sbx_rangeset present;
+	struct sbx_rangeset wanted; /* windows under way */
+	uint64_t reader_pos; /* how far somebody has read */
+	unsigned int n_waiting; /* on changed */
+	struct content_stream stream;
+};
+
+/* content.c ---------------------------------------------------------------------------------- */
+
+/* ctime was old enough when @attr was seen; @clock_ns: the sandbox's clock before that. */
+bool content_is_settled(const struct sbx_attr *attr, int64_t clock_ns);
+/* A complete one; takes a reference of @blob. */
+struct sbx_content *content_new_small(struct sbx_contents *contents, const char *path,
+				      const struct sbx_attr *attr, struct sbx_blob *blob,
+				      bool settled);
+/*
+ * Have @fn(@content, @start, @end) run by the pool; what it is given stays until it returns. 0 or
+ * -errno. Not under a lock.
+ */
+typedef void (*content_job_fn)(struct sbx_content *content, uint64_t start, uint64_t end);
+int content_job_start(struct sbx_content *content, content_job_fn fn, uint64_t start, uint64_t end);
+/* @attr was seen: does it describe this version? Takes over a ctime that is due. */
+bool content_matches_locked(struct sbx_content *content, const struct sbx_attr *attr);
+/* The file to fetch into. */
+int content_part_locked(struct sbx_content *content);
+int content_store(struct sbx_content *content, const void *data, size_t len, uint64_t offset);
+void content_signal_locked(struct sbx_content *content);
+
+/* stream.c ----------------------------------------------------------------------------------- */
+
+/* Begin a GET from @start on (the server may send all). Lets go of the lock for a moment. */
+int content_stream_start_locked(struct sbx_content *content, uint64_t start);
+void content_stream_cancel_locked(struct sbx_content *content);
+/*
+ * Bytes have come and nobody is looking: look whether they are of this version. They may be read
+ * then, or the content is stale. The request's errno. Lets go of the lock meanwhile.
+ */
+int content_stream_prove_locked(struct sbx_content *content, const struct sbx_call *call);
+
+/* smallfiles.c ------------------------------------------------------------------------------- */
+
+struct small_files *small_files_new(struct sbx_contents *contents);
+void small_files_free(struct small_files *small);
+void small_files_refresh(struct small_files *small);
+/* A blob was found in the cache: was it a good guess? */
+void small_files_hit(struct small_files *small, const struct sbx_version *version);
+int small_files_open(struct small_files *small, const struct sbx_call *call, const char *path,
+		     struct sbx_attr *attr, struct sbx_content **ret_content);
+
+#endif

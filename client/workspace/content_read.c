@@ -1,0 +1,291 @@
+/* Reading a content: what is here, what is coming, what has to be asked for. */
+#include "client/workspace/content.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "client/call.h"
+#include "client/session.h"
+#include "client/workspace/blob.h"
+#include "client/workspace/content_impl.h"
+#include "client/workspace/fetch.h"
+
+/* Two reads this far apart may still be one sequence: the kernel reads ahead in parallel. */
+#define SEQUENCE_SLACK ((uint64_t)256 << 10)
+/* A first read of more than this at the beginning of a file wants all of it. */
+#define EAGER_BYTES ((size_t)16 << 10)
+/* A reader this far in front of a stream waits for it. */
+#define STREAM_REACH ((uint64_t)4 << 20)
+/* A sequence that begins further in does not fetch all that lies before it. */
+#define STREAM_START_MAX ((uint64_t)1 << 20)
+#define READ_TRIES	 4
+
+static bool content_no_exec(const struct sbx_content *content)
+{
+	return __atomic_load_n(&content->owner->no_exec, __ATOMIC_RELAXED);
+}
+
+static ssize_t content_read_here(struct sbx_content *content, void *buf, size_t size,
+				 uint64_t offset)
+{
+	char *at = buf;
+	size_t left = size;
+
+	while (left > 0) {
+		ssize_t n = pread(content->part.fd, at, left, (off_t)(SBX_CACHE_DATA + offset));
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return -errno;
+		if (n == 0)
+			break;
+		at += n;
+		offset += (uint64_t)n;
+		left -= (size_t)n;
+	}
+	/* The part is sparse: what lies behind its end, below the file's, is zeros. */
+	memset(at, 0, left);
+	return (ssize_t)size;
+}
+
+/* Fetch [start, end) by pack; the window is marked wanted. Without the lock. */
+static int content_fetch_window(struct sbx_content *content, const struct sbx_call *call,
+				uint64_t start, uint64_t end)
+{
+	struct sbx_contents *contents = content->owner;
+	struct sbx_fetch_item item = { .offset = start, .len_bytes = end - start };
+	g_autofree char *path = NULL;
+	int64_t clock_ns;
+	int r;
+
+	pthread_mutex_lock(&content->lock);
+	path = g_strdup(content->path);
+	r = content_part_locked(content);
+	pthread_mutex_unlock(&content->lock);
+	if (r < 0)
+		return r;
+	item.path = path;
+	r = sbx_fetch(contents->session, contents->names, call, &item, 1, end - start, &clock_ns);
+	if (r < 0)
+		return r;
+	if (item.blob)
+		r = content_store(content, item.blob->data, item.blob->len_bytes, start);
+	pthread_mutex_lock(&content->lock);
+	if (item.has_attr && !content_matches_locked(content, &item.attr))
+		content->stale = strcmp(path, content->path) == 0;
+	else if (item.error == -ENOENT || item.error == -ENOTDIR || item.error == -ELOOP ||
+		 item.error == -EISDIR)
+		content->stale = strcmp(path, content->path) == 0;
+	else if (item.error < 0)
+		r = item.error;
+	else if (r == 0)
+		sbx_rangeset_add(&content->present, start, start + item.blob->len_bytes);
+	if (sbx_rangeset_has(&content->present, 0, content->size))
+		content->complete = true;
+	pthread_mutex_unlock(&content->lock);
+	sbx_fetch_clear(&item, 1);
+	return r;
+}
+
+static void content_unwant(struct sbx_content *content, uint64_t start, uint64_t end)
+{
+	pthread_mutex_lock(&content->lock);
+	sbx_rangeset_remove(&content->wanted, start, end);
+	content_signal_locked(content);
+	pthread_mutex_unlock(&content->lock);
+}
+
+/* By the pool: a window ahead of a reader in sequence. Who needs it and finds it missing asks. */
+static void content_fetch_ahead(struct sbx_content *content, uint64_t start, uint64_t end)
+{
+	struct sbx_call call = {
+		.stall_timeout_ms = sbx_session_options(content->owner->session)->timeout_ms,
+	};
+
+	(void)content_fetch_window(content, &call, start, end);
+	content_unwant(content, start, end);
+}
+
+static uint64_t reader_window(const struct sbx_reader *reader, size_t size)
+{
+	uint64_t window = SBX_WINDOW_BYTES << MIN(reader->run, 6u);
+
+	return MIN(MAX(window, size), SBX_WINDOW_MAX);
+}
+
+static void reader_note(struct sbx_reader *reader, uint64_t offset, size_t size)
+{
+	bool follows =
+		offset <= reader->next + SEQUENCE_SLACK && offset + SEQUENCE_SLACK >= reader->next;
+
+	if (reader->next == 0 && reader->run == 0)
+		follows = false;
+	reader->run = follows ? MIN(reader->run + 1, 100u) : 0;
+	reader->next = follows ? MAX(reader->next, offset + size) : offset + size;
+}
+
+/* Cut [start, *end) to what is neither here nor on its way. */
+static uint64_t window_end_locked(struct sbx_content *content, uint64_t start, uint64_t end)
+{
+	struct sbx_range gap;
+
+	end = MIN(end, content->size);
+	if (sbx_rangeset_gap(&content->present, start, end, &gap))
+		end = gap.end;
+	if (sbx_rangeset_gap(&content->wanted, start, end, &gap))
+		end = gap.end;
+	return end;
+}
+
+static bool content_wants_stream_locked(struct sbx_content *content,
+					const struct sbx_reader *reader, size_t size,
+					uint64_t missing)
+{
+	struct sbx_contents *contents = content->owner;
+
+	if (content->no_get)
+		return false;
+	if (content_no_exec(content))
+		return true;
+	if (missing > STREAM_START_MAX &&
+	    !__atomic_load_n(&contents->ranges_work, __ATOMIC_RELAXED))
+		return false;
+	return reader->run > 0 || (missing == 0 && size > EAGER_BYTES);
+}
+
+/* Fetch the window around @missing, and more ahead. Called and returns with the lock held. */
+static int content_windows_locked(struct sbx_content *content, const struct sbx_call *call,
+				  const struct sbx_reader *reader, size_t size, uint64_t missing)
+{
+	uint64_t window = sbx_fetch_limit(content->owner->names, reader_window(reader, size), 1);
+	uint64_t start = missing;
+	uint64_t end;
+	int r;
+
+	/* A random reader comes back to the neighbourhood: whole windows, aligned. */
+	if (reader->run == 0 && window >= SBX_WINDOW_BYTES) {
+		uint64_t aligned = missing / SBX_WINDOW_BYTES * SBX_WINDOW_BYTES;
+
+		if (!sbx_rangeset_run(&content->present, aligned) &&
+		    !sbx_rangeset_run(&content->wanted, aligned) &&
+		    aligned + window >= MIN(missing + size, content->size))
+			start = aligned;
+	}
+	end = window_end_locked(content, start, start + window);
+	if (end <= missing)
+		end = window_end_locked(content, start = missing, missing + window);
+	sbx_rangeset_add(&content->wanted, start, end);
+	for (unsigned int i = 0, n = reader->run >= 3 ? 2 : 0; i < n; i++) {
+		uint64_t next = end + i * window;
+		uint64_t next_end = window_end_locked(content, next, next + window);
+
+		if (next >= content->size || next_end <= next ||
+		    sbx_rangeset_run(&content->present, next) ||
+		    sbx_rangeset_run(&content->wanted, next))
+			continue;
+		sbx_rangeset_add(&content->wanted, next, next_end);
+		pthread_mutex_unlock(&content->lock);
+		if (content_job_start(content, content_fetch_ahead, next, next_end) < 0)
+			content_unwant(content, next, next_end);
+		pthread_mutex_lock(&content->lock);
+	}
+	pthread_mutex_unlock(&content->lock);
+	r = content_fetch_window(content, call, start, end);
+	content_unwant(content, start, end);
+	pthread_mutex_lock(&content->lock);
+	return r;
+}
+
+/* Somebody is about to bring the byte at @missing. */
+static bool content_is_coming_locked(struct sbx_content *content, uint64_t missing)
+{
+	const struct content_stream *stream = &content->stream;
+
+	if (sbx_rangeset_run(&content->wanted, missing))
+		return true;
+	if (!stream->running || missing < stream->start)
+		return false;
+	return missing < stream->pos + STREAM_REACH || content_no_exec(content) ||
+	       sbx_rangeset_run(&content->present, missing) > 0;
+}
+
+/* One step towards having the byte at @missing. Called and returns with the lock held. */
+static int content_step_locked(struct sbx_content *content, const struct sbx_call *call,
+			       struct sbx_wait *wait, const struct sbx_reader *reader, size_t size,
+			       uint64_t missing, unsigned int first_stream)
+{
+	struct sbx_contents *contents = content->owner;
+	int r;
+
+	if (content->stale)
+		return -ESTALE;
+	if (content_is_coming_locked(content, missing)) {
+		const struct content_stream *stream = &content->stream;
+		uint64_t pos = stream->pos;
+
+		if (stream->running && !stream->proven && !stream->looking && pos > stream->start)
+			return content_stream_prove_locked(content, call);
+		content->n_waiting++;
+		r = sbx_wait_for(wait);
+		content->n_waiting--;
+		if (stream->pos != pos && wait->until_ms > 0) {
+			/* There is progress. */
+			wait->until_ms = sbx_clock_ms() + call->stall_timeout_ms;
+			r = r == -ETIMEDOUT ? 0 : r;
+		}
+		return r;
+	}
+	/* The stream that was waited for has failed. */
+	if (content->stream.error < 0 && content->stream.count != first_stream &&
+	    !content->stream.running)
+		return content->stream.error;
+	if (!content->stream.running && content_wants_stream_locked(content, reader, size, missing))
+		return content_stream_start_locked(content, missing);
+	r = content_windows_locked(content, call, reader, size, missing);
+	if (r == -EOPNOTSUPP && !content->no_get) {
+		/* From now on the plain route brings everything. */
+		__atomic_store_n(&contents->no_exec, true, __ATOMIC_RELAXED);
+		r = 0;
+	}
+	return r;
+}
+
+ssize_t sbx_content_read(struct sbx_content *content, const struct sbx_call *call,
+			 struct sbx_reader *reader, void *buf, size_t size, uint64_t offset)
+{
+	unsigned int first_stream;
+	unsigned int tries = 0;
+	struct sbx_range gap;
+	struct sbx_wait wait;
+	int r;
+
+	if (offset >= content->size)
+		return 0;
+	size = (size_t)MIN(size, content->size - offset);
+	if (content->blob) {
+		memcpy(buf, content->blob->data + offset, size);
+		return (ssize_t)size;
+	}
+	r = sbx_wait_begin(&wait, call, &content->changed, &content->lock);
+	if (r < 0)
+		return r;
+	pthread_mutex_lock(&content->lock);
+	reader_note(reader, offset, size);
+	if (offset + size > content->reader_pos) {
+		content->reader_pos = offset + size;
+		content_signal_locked(content);
+	}
+	first_stream = content->stream.count;
+	while (r == 0 && sbx_rangeset_gap(&content->present, offset, offset + size, &gap)) {
+		r = content_step_locked(content, call, &wait, reader, size, gap.start,
+					first_stream);
+		/* It was changing, or more was asked for than the sandbox carries. */
+		if (r == -EAGAIN)
+			r = ++tries < READ_TRIES ? 0 : -EIO;
+	}
+	pthread_mutex_unlock(&content->lock);
+	sbx_wait_end(&wait);
+	return r < 0 ? r : content_read_here(content, buf, size, offset);
+}

@@ -1,0 +1,497 @@
+/* Open files: reading, writing, when they are published, attributes. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "client/apply.h"
+#include "client/session.h"
+#include "client/workspace/files_impl.h"
+#include "client/workspace/names.h"
+#include "client/workspace/op.h"
+#include "client/workspace/process.h"
+
+/* Reading -------------------------------------------------------------------------------------- */
+
+/*
+ * Bytes at @offset up to the next one that is the base's: their number; *ret_base is how many of the
+ * base follow then.
+ */
+static ssize_t node_read_unsent_locked(struct sbx_node_file *node, char *buf, size_t size,
+				       uint64_t offset, size_t *ret_base)
+{
+	const struct sbx_layout *layout = sbx_spool_layout(node->spool);
+	struct sbx_extent extent;
+	size_t done = 0;
+	int r;
+
+	*ret_base = 0;
+	while (done < size && sbx_layout_extent(layout, offset + done, size - done, &extent)) {
+		if (extent.kind == SBX_EXTENT_BASE) {
+			*ret_base = extent.len_bytes;
+			break;
+		}
+		if (extent.kind == SBX_EXTENT_ZEROS) {
+			memset(buf + done, 0, extent.len_bytes);
+		} else {
+			r = sbx_spool_read(node->spool, buf + done, extent.len_bytes,
+					   extent.log_pos);
+			if (r < 0)
+				return r;
+		}
+		done += extent.len_bytes;
+	}
+	return (ssize_t)done;
+}
+
+/* One step: bytes of one kind, from @offset on. 0: end of file. */
+static ssize_t file_read_step(struct sbx_file *file, const struct sbx_call *call, char *buf,
+			      size_t size, uint64_t offset)
+{
+	struct sbx_node_file *node = file->node;
+	struct sbx_content *content = NULL;
+	size_t base = size;
+	ssize_t n = 0;
+
+	pthread_mutex_lock(&node->lock);
+	if (file->pinned)
+		content = sbx_content_ref(file->pinned);
+	else if (node->spool)
+		n = node_read_unsent_locked(node, buf, size, offset, &base);
+	if (n == 0 && base > 0 && !content)
+		n = node_content_locked(node, call, &content);
+	pthread_mutex_unlock(&node->lock);
+	if (n != 0 || !content)
+		return n;
+	n = sbx_content_read(content, call, &file->reader, buf, base, offset);
+	if (n == 0 && base < size) {
+		/* The base has become shorter than the changes thought: what is missing is zeros. */
+		memset(buf, 0, base);
+		n = (ssize_t)base;
+	}
+	sbx_content_unref(content);
+	return n;
+}
+
+ssize_t sbx_file_read(struct sbx_file *file, const struct sbx_call *call, void *buf, size_t size,
+		      uint64_t offset)
+{
+	size_t done = 0;
+
+	while (done < size) {
+		ssize_t n =
+			file_read_step(file, call, (char *)buf + done, size - done, offset + done);
+
+		if (n < 0)
+			return done > 0 ? (ssize_t)done : n;
+		if (n == 0)
+			break;
+		done += (size_t)n;
+	}
+	return (ssize_t)done;
+}
+
+/* Writing -------------------------------------------------------------------------------------- */
+
+/* A write sets the time of modification: one that was set before no longer counts. */
+static int node_drop_mtime_locked(struct sbx_node_file *node)
+{
+	struct sbx_spool_meta meta = *sbx_spool_meta(node->spool);
+
+	if (!(meta.flags & SBX_SPOOL_MTIME))
+		return 0;
+	meta.flags &= ~(unsigned int)SBX_SPOOL_MTIME;
+	return sbx_spool_set_meta(node->spool, &meta);
+}
+
+ssize_t sbx_file_write(struct sbx_file *file, const struct sbx_call *call, const void *buf,
+		       size_t size, uint64_t offset)
+{
+	struct sbx_node_file *node = file->node;
+	bool arm = false;
+	int r;
+
+	(void)call;
+	if (!file->writable)
+		return -EBADF;
+	if (size == 0)
+		return 0;
+	pthread_mutex_lock(&node->lock);
+	r = node_spool_locked(node);
+	if (r == 0)
+		r = node_drop_mtime_locked(node);
+	if (r == 0 && file->flags & O_APPEND)
+		r = sbx_spool_append(node->spool, buf, size);
+	else if (r == 0)
+		r = sbx_spool_write(node->spool, buf, size, offset);
+	if (r == 0) {
+		file->wrote = true;
+		node_changed_locked(node, true);
+		arm = file->flags & O_APPEND && node->append_due_ms == 0 && !node->detached;
+		if (arm)
+			node->append_due_ms = sbx_clock_ms() + APPEND_DELAY_MS;
+	}
+	pthread_mutex_unlock(&node->lock);
+	node_settle_ref(node);
+	if (arm)
+		append_arm(node->files, APPEND_DELAY_MS);
+	return r < 0 ? r : (ssize_t)size;
+}
+
+static int node_resize_locked(struct sbx_node_file *node, uint64_t size)
+{
+	int r = node_spool_locked(node);
+
+	if (r == 0)
+		r = node_drop_mtime_locked(node);
+	if (r == 0)
+		r = sbx_spool_truncate(node->spool, size);
+	if (r == 0)
+		node_changed_locked(node, true);
+	return r;
+}
+
+int sbx_file_allocate(struct sbx_file *file, const struct sbx_call *call, uint64_t offset,
+		      uint64_t len)
+{
+	struct sbx_node_file *node = file->node;
+	uint64_t size;
+	int r = 0;
+
+	(void)call;
+	if (!file->writable)
+		return -EBADF;
+	if (len == 0)
+		return -EINVAL;
+	if (offset > INT64_MAX || len > INT64_MAX - offset)
+		return -EFBIG;
+	pthread_mutex_lock(&node->lock);
+	size = node->spool ? sbx_spool_layout(node->spool)->size_bytes : node->attr.size;
+	if (offset + len > size) {
+		r = node_resize_locked(node, offset + len);
+		file->wrote |= r == 0;
+	}
+	pthread_mutex_unlock(&node->lock);
+	node_settle_ref(node);
+	return r;
+}
+
+/* Publishing ----------------------------------------------------------------------------------- */
+
+int sbx_file_flush(struct sbx_file *file, const struct sbx_call *call, pid_t pid)
+{
+	struct sbx_node_file *node = file->node;
+	bool due;
+
+	if (!file->writable)
+		return 0;
+	pthread_mutex_lock(&node->lock);
+	due = node_is_unsent_locked(node) && node->written;
+	pthread_mutex_unlock(&node->lock);
+	if (!due)
+		return 0;
+	if (pid != file->opener && sbx_process_of(pid) != file->opener &&
+	    !sbx_process_is_dead(file->opener))
+		return 0;
+	return publish_wait(node, call);
+}
+
+int sbx_file_fsync(struct sbx_file *file, const struct sbx_call *call)
+{
+	return publish_wait(file->node, call);
+}
+
+int sbx_file_release(struct sbx_file *file, const struct sbx_call *call)
+{
+	struct sbx_node_file *node = file->node;
+	bool last_writer = file->writable;
+	bool due;
+	int r = 0;
+
+	pthread_mutex_lock(&node->lock);
+	g_queue_unlink(&node->handles, &file->link);
+	for (GList *link = node->handles.head; link; link = link->next) {
+		const struct sbx_file *other = link->data;
+
+		last_writer &= !other->writable;
+	}
+	due = node_is_unsent_locked(node) && (last_writer || (file->writable && file->wrote));
+	pthread_mutex_unlock(&node->lock);
+	/* Nobody hears of a failure here: it is in errors, and the bytes are kept. */
+	if (due)
+		r = publish_wait(node, call);
+	sbx_content_unref(file->pinned);
+	free(file);
+	node_settle_ref(node);
+	node_unref(node);
+	return r;
+}
+
+/* Attributes ----------------------------------------------------------------------------------- */
+
+/* @pid holds unsent bytes, and is not one that watches its own file grow. */
+static bool node_stat_publishes(struct sbx_node_file *node, pid_t pid)
+{
+	pid_t process = sbx_process_of(pid);
+	bool publishes = false;
+
+	pthread_mutex_lock(&node->lock);
+	if (node_is_unsent_locked(node) && node->written && node->stat_run < STAT_RUN_MAX) {
+		for (GList *link = node->handles.head; link && !publishes; link = link->next) {
+			const struct sbx_file *file = link->data;
+
+			publishes = file->wrote && (file->opener == pid || file->opener == process);
+		}
+	}
+	if (publishes)
+		node->stat_run++;
+	pthread_mutex_unlock(&node->lock);
+	return publishes;
+}
+
+int sbx_files_before_stat(struct sbx_files *files, const struct sbx_call *call, const char *path,
+			  pid_t pid)
+{
+	struct sbx_node_file *node = files_find(files, path);
+	int r = 0;
+
+	if (!node)
+		return 0;
+	if (node_stat_publishes(node, pid))
+		r = publish_wait(node, call);
+	node_unref(node);
+	/* What could not be sent shows as it is here. */
+	return r == -EINTR ? r : 0;
+}
+
+int sbx_file_getattr(struct sbx_file *file, const struct sbx_call *call, pid_t pid,
+		     struct sbx_attr *ret_attr)
+{
+	struct sbx_node_file *node = file->node;
+	g_autofree char *path = NULL;
+	struct sbx_attr attr;
+	bool done = true;
+	int r = 0;
+
+	if (node_stat_publishes(node, pid) && publish_wait(node, call) == -EINTR)
+		return -EINTR;
+	pthread_mutex_lock(&node->lock);
+	if (node->detached || node_is_unsent_locked(node)) {
+		node_local_attr_locked(node, ret_attr);
+	} else {
+		path = g_strdup(node->path);
+		done = false;
+	}
+	pthread_mutex_unlock(&node->lock);
+	if (done)
+		return 0;
+	r = sbx_names_stat(node->files->names, call, path, SBX_STAT_TTL, &attr, NULL, NULL);
+	if (r == 0) {
+		*ret_attr = attr;
+	} else if (r == -ENOENT || r == -ENOTDIR) {
+		/* Removed in the sandbox: who has it open sees what it was. */
+		pthread_mutex_lock(&node->lock);
+		*ret_attr = node->attr;
+		ret_attr->nlink = 0;
+		pthread_mutex_unlock(&node->lock);
+		r = 0;
+	}
+	return r;
+}
+
+/* Ride along with unsent bytes. */
+static int node_setattr_unsent_locked(struct sbx_node_file *node, const struct sbx_setattr *change)
+{
+	struct sbx_spool_meta meta;
+	int r = 0;
+
+	if (change->set & SBX_SET_SIZE)
+		r = node_resize_locked(node, change->size_bytes);
+	if (r < 0)
+		return r;
+	meta = *sbx_spool_meta(node->spool);
+	if (change->set & SBX_SET_MODE) {
+		meta.mode = change->mode & 0777;
+		meta.flags |= SBX_SPOOL_MODE;
+	}
+	if (change->set & SBX_SET_ATIME) {
+		meta.atime_ns = change->atime_ns;
+		meta.flags |= SBX_SPOOL_ATIME;
+	}
+	if (change->set & SBX_SET_ATIME_NOW)
+		meta.flags &= ~(unsigned int)SBX_SPOOL_ATIME;
+	if (change->set & SBX_SET_MTIME) {
+		meta.mtime_ns = change->mtime_ns;
+		meta.flags |= SBX_SPOOL_MTIME;
+	}
+	if (change->set & SBX_SET_MTIME_NOW)
+		meta.flags &= ~(unsigned int)SBX_SPOOL_MTIME;
+	r = sbx_spool_set_meta(node->spool, &meta);
+	if (r == 0)
+		node_changed_locked(node, false);
+	return r;
+}
+
+/* The sandbox's file, changed at once, and what shows of it here brought along. */
+static int node_setattr_apply(struct sbx_node_file *node, const struct sbx_call *call,
+			      const char *path, const struct sbx_setattr *change)
+{
+	struct sbx_files *files = node->files;
+	struct sbx_op_result results[3] = { 0 };
+	struct sbx_op ops[3];
+	size_t n_ops = 0;
+	int r;
+
+	if (change->set & SBX_SET_SIZE)
+		ops[n_ops++] = (struct sbx_op){ .kind = SBX_DO_TRUNCATE,
+						.path = path,
+						.size = change->size_bytes };
+	if (change->set & SBX_SET_MODE)
+		ops[n_ops++] = (struct sbx_op){ .kind = SBX_DO_CHMOD,
+						.path = path,
+						.mode = change->mode & 0777 };
+	if (change->set & ~(unsigned int)(SBX_SET_SIZE | SBX_SET_MODE))
+		ops[n_ops++] = (struct sbx_op){
+			.kind = SBX_DO_UTIMENS,
+			.path = path,
+			.atime_ns = change->set & SBX_SET_ATIME_NOW ? SBX_TIME_NOW
+				    : change->set & SBX_SET_ATIME   ? change->atime_ns
+								    : SBX_TIME_OMIT,
+			.mtime_ns = change->set & SBX_SET_MTIME_NOW ? SBX_TIME_NOW
+				    : change->set & SBX_SET_MTIME   ? change->mtime_ns
+								    : SBX_TIME_OMIT,
+		};
+	if (n_ops == 0)
+		return 0;
+	for (size_t i = 1; i < n_ops; i++)
+		ops[i].flags = SBX_APPLY_AND;
+	r = sbx_names_apply(files->names, call,
+			    sbx_session_options(files->session)->mutation_timeout_ms, ops, n_ops,
+			    results);
+	if (r < 0)
+		return r;
+	for (size_t i = 0; i < n_ops && r == 0; i++)
+		r = results[i].error;
+	if (results[n_ops - 1].has_attr) {
+		const struct sbx_attr *attr = &results[n_ops - 1].attr;
+
+		pthread_mutex_lock(&node->lock);
+		if (node->has_attr && attr->ino == node->attr.ino && attr->dev == node->attr.dev &&
+		    attr->size == node->attr.size && !(change->set & SBX_SET_SIZE)) {
+			/* The same bytes under another ctime. */
+			if (node->content &&
+			    (attr->mtime_ns == node->attr.mtime_ns || change->set & SBX_SET_MTIME))
+				sbx_content_moved(node->content, node->path, attr);
+			node->attr = *attr;
+		} else {
+			/* Changed in place: every open file sees it, as on a local disk. */
+			sbx_content_unref(node->content);
+			node->content = NULL;
+			node->attr = *attr;
+			node->has_attr = true;
+		}
+		pthread_mutex_unlock(&node->lock);
+	}
+	sbx_op_results_clear(results, n_ops);
+	return r;
+}
+
+int sbx_files_setattr(struct sbx_files *files, const struct sbx_call *call, const char *path,
+		      struct sbx_file *file, const struct sbx_setattr *change, bool *ret_done,
+		      struct sbx_attr *ret_attr)
+{
+	struct sbx_node_file *node = file ? node_ref(file->node) : files_find(files, path);
+	bool local;
+	int r = 0;
+
+	*ret_done = false;
+	if (!node)
+		return 0;
+	pthread_mutex_lock(&node->lock);
+	/* ftruncate() comes with writes before or after it: they go together. */
+	local = node_is_unsent_locked(node) || node->detached ||
+		(file && file->writable && change->set & SBX_SET_SIZE);
+	if (local) {
+		r = node_spool_locked(node);
+		if (r == 0)
+			r = node_setattr_unsent_locked(node, change);
+		if (r == 0 && file)
+			file->wrote = true;
+		if (r == 0)
+			node_local_attr_locked(node, ret_attr);
+	}
+	pthread_mutex_unlock(&node->lock);
+	if (!local) {
+		r = node_setattr_apply(node, call, path, change);
+		if (r == 0) {
+			pthread_mutex_lock(&node->lock);
+			*ret_attr = node->attr;
+			pthread_mutex_unlock(&node->lock);
+		}
+	}
+	node_settle_ref(node);
+	node_unref(node);
+	*ret_done = r == 0;
+	return r;
+}
+
+/* Copying within the sandbox ------------------------------------------------------------------- */
+
+ssize_t sbx_file_copy_range(struct sbx_file *in, uint64_t in_offset, struct sbx_file *out,
+			    uint64_t out_offset, size_t len, const struct sbx_call *call)
+{
+	struct sbx_files *files = in->node->files;
+	g_autofree char *from = NULL;
+	g_autofree char *to = NULL;
+	struct sbx_op op = { .kind = SBX_DO_COPY };
+	struct sbx_op_result result = { 0 };
+	struct sbx_attr attr;
+	int r;
+
+	if (files != out->node->files)
+		return -EXDEV;
+	if (!out->writable || !in->readable)
+		return -EBADF;
+	if (in->pinned || in->node->detached || out->node->detached || in->node == out->node)
+		return -EOPNOTSUPP;
+	r = publish_wait(in->node, call);
+	if (r == 0)
+		r = publish_wait(out->node, call);
+	if (r == 0)
+		r = sbx_file_getattr(in, call, 0, &attr);
+	if (r < 0)
+		return r;
+	if (in_offset >= attr.size)
+		return 0;
+	len = (size_t)MIN(len, attr.size - in_offset);
+	pthread_mutex_lock(&in->node->lock);
+	from = g_strdup(in->node->path);
+	pthread_mutex_unlock(&in->node->lock);
+	pthread_mutex_lock(&out->node->lock);
+	to = g_strdup(out->node->path);
+	pthread_mutex_unlock(&out->node->lock);
+	op.from = from;
+	op.from_offset = in_offset;
+	op.path = to;
+	op.offset = out_offset;
+	op.size = len;
+	r = sbx_names_apply_aside(files->names, call,
+				  sbx_session_options(files->session)->timeout_ms, &op, 1, &result);
+	if (r < 0)
+		return r;
+	r = result.error;
+	if (r == 0 && result.has_attr) {
+		pthread_mutex_lock(&out->node->lock);
+		out->node->fresh = false;
+		sbx_content_unref(out->node->content);
+		out->node->content = NULL;
+		out->node->attr = result.attr;
+		out->node->has_attr = true;
+		pthread_mutex_unlock(&out->node->lock);
+		if (result.attr.size < out_offset + len)
+			r = -EIO;
+	}
+	sbx_op_results_clear(&result, 1);
+	return r < 0 ? r : (ssize_t)len;
+}

@@ -1,0 +1,163 @@
+/*
+ * files_impl - the insides of files.h, shared by files.c (table, names), file_open.c, file_io.c
+ * (reading, writing, attributes), publish.c and recover.c. For no other module.
+ *
+ * A node (struct sbx_node_file) is in files->nodes while its path names it. When the file is removed
+ * or replaced here the node leaves the table ("detached"): its open files go on with what was set
+ * aside, what they write is never published.
+ *
+ * Invariants, under node->lock:
+ *   spool != NULL     some bytes are in it; sent_seq < write_seq: some of them are unsent
+ *   settling          the sandbox has all; the spool serves reads until the content is cached
+ *   owed              the only unsent change is a creation or truncation: only release, fsync and
+ *                     other requests of the session publish it
+ *   content           the version that open files without a pin read; NULL: not opened yet
+ *
+ * References: node->refs counts open files, tasks, and 1 while bytes are unsent. files->lock.
+ */
+#ifndef SBX_CLIENT_WORKSPACE_FILES_IMPL_H
+#define SBX_CLIENT_WORKSPACE_FILES_IMPL_H
+
+#include <glib.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "client/call.h"
+#include "client/workspace/content.h"
+#include "client/workspace/files.h"
+#include "client/workspace/spool.h"
+#include "client/workspace/workspace.h"
+
+struct sbx_task_pool;
+
+struct sbx_files {
+	struct sbx_session *session;
+	struct sbx_names *names;
+	struct sbx_contents *contents;
+	struct sbx_task_pool *pool;
+	struct sbx_workspace_options options;
+	int spool_dirfd;
+
+	pthread_mutex_t lock;
+	pthread_cond_t idle; /* n_tasks became 0 */
+	GHashTable *nodes; /* path (of the node) -> struct sbx_node_file */
+	unsigned int n_tasks; /* of the pool, that use this */
+	bool closing;
+
+	/* recover.c */
+	struct files_retry *retry;
+};
+
+struct sbx_node_file {
+	struct sbx_files *files;
+	int refs; /* files->lock */
+	bool in_table; /* files->lock */
+	char *path; /* changed under both locks */
+
+	pthread_mutex_t lock;
+	pthread_cond_t changed; /* publishing, sent_seq */
+	GQueue handles; /* struct sbx_file by link */
+
+	struct sbx_content *content;
+	struct sbx_attr attr; /* the sandbox's, as last seen here; with has_attr */
+	bool has_attr; /* the sandbox has the file */
+	bool fresh; /* made by an exclusive creation and empty: the first write is of a new file */
+	bool detached;
+	char *held; /* where a detached file was set aside; NULL: nowhere */
+
+	struct sbx_spool *spool;
+	uint64_t write_seq; /* counts changes */
+	uint64_t sent_seq; /* the sandbox has all up to this one */
+	bool written; /* some unsent change is a write */
+	int64_t written_ns; /* wall clock of the last change */
+	bool keeps_ref; /* the reference for unsent bytes is held */
+
+	bool publishing;
+	bool settling;
+	unsigned int attempts; /* that have ended */
+	uint64_t attempt_seq; /* what the last one covered */
+	int attempt_error;
+	unsigned int n_waiting; /* for a publish */
+	uint64_t progress; /* grows while a publish gets on */
+	bool failed; /* the last attempt failed: a retry is due */
+	unsigned int stat_run; /* publications caused by fstat since the file was opened */
+	int64_t append_due_ms; /* monotonic: when appended bytes are to be sent; 0: there are none */
+};
+
+struct sbx_file {
+	struct sbx_node_file *node;
+	GList link; /* in node->handles; data is the file */
+	int flags;
+	pid_t opener; /* process */
+	bool writable;
+	bool readable;
+	bool wrote; /* since the last publish */
+	struct sbx_content *pinned; /* an older version than the node's; NULL: follows the node */
+	struct sbx_reader reader;
+};
+
+#define APPEND_DELAY_MS 2000
+/* After so many publications by fstat its times are estimated. */
+#define STAT_RUN_MAX 3
+
+/* files.c ------------------------------------------------------------------------------------ */
+
+int64_t files_sandbox_now_ns(struct sbx_files *files);
+struct sbx_node_file *node_ref(struct sbx_node_file *node);
+void node_unref(struct sbx_node_file *node);
+/* A new reference of the node of @path, or NULL. */
+struct sbx_node_file *files_find(struct sbx_files *files, const char *path);
+/* The same; made when there is none. */
+struct sbx_node_file *files_obtain(struct sbx_files *files, const char *path);
+
+bool node_is_unsent_locked(const struct sbx_node_file *node);
+/* Attributes with the unsent changes. */
+void node_local_attr_locked(struct sbx_node_file *node, struct sbx_attr *ret_attr);
+/* Tell the store of names what shows here. */
+void node_show_locked(struct sbx_node_file *node);
+/* A change was recorded in the spool. */
+void node_changed_locked(struct sbx_node_file *node, bool is_write);
+/* Hold or drop the reference for unsent bytes, as is due. Without locks. */
+void node_settle_ref(struct sbx_node_file *node);
+/* Begin unsent bytes: the spool a change goes to. */
+int node_spool_locked(struct sbx_node_file *node);
+/* All content is new from here on. @flags: SBX_SPOOL_NEW or 0, @mode of a new file. */
+int node_restart_locked(struct sbx_node_file *node, unsigned int flags, mode_t mode);
+/* @attr was seen. Where that is another version, those that read the old one keep it. */
+void node_set_attr_locked(struct sbx_node_file *node, const struct sbx_attr *attr);
+/* The sandbox has no such file any more. */
+void node_forget_attr_locked(struct sbx_node_file *node);
+/* The content that @file reads (a reference). Lets go of node->lock, which the caller holds, while
+ * it asks. */
+int node_content_locked(struct sbx_node_file *node, const struct sbx_call *call,
+			struct sbx_content **ret_content);
+
+/* publish.c ---------------------------------------------------------------------------------- */
+
+/* Have what is unsent sent by the pool, if that is not under way. Without locks. */
+int publish_start(struct sbx_node_file *node);
+/* The same, and wait until all changes up to now are in the sandbox. Without locks. */
+int publish_wait(struct sbx_node_file *node, const struct sbx_call *call);
+
+/* recover.c ---------------------------------------------------------------------------------- */
+
+struct files_retry *retry_new(struct sbx_files *files);
+/* The files are going: no delayed task will touch them. */
+void retry_stop(struct files_retry *retry);
+void retry_free(struct files_retry *retry);
+/* Take over the spools of dead owners. */
+void retry_adopt(struct sbx_files *files);
+/* Some publish has failed: try again later. */
+void retry_arm(struct sbx_files *files);
+/* The session is used: what is left over goes now, at most once a second. */
+void retry_kick(struct sbx_files *files);
+
+/* In @delay_ms at the latest send what was appended to files that stay open (append_due_ms). */
+void append_arm(struct sbx_files *files, int64_t delay_ms);
+
+/* A task of the pool that uses @files; ends with files_task_end(). -ECANCELED: closing. */
+int files_task_begin(struct sbx_files *files);
+void files_task_end(struct sbx_files *files);
+
+#endif

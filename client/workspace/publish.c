@@ -1,0 +1,242 @@
+/* When and how unsent bytes of one file become the sandbox's. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/errlog.h"
+#include "client/session.h"
+#include "client/task.h"
+#include "client/workspace/files_impl.h"
+#include "client/workspace/names.h"
+#include "client/workspace/send.h"
+
+static void publish_progress(void *arg)
+{
+	struct sbx_node_file *node = arg;
+
+	pthread_mutex_lock(&node->lock);
+	node->progress++;
+	pthread_mutex_unlock(&node->lock);
+}
+
+/*
+ * The base, where a server without exec needs all content: for sbx_send(). Called with node->lock,
+ * which is let go of.
+ */
+static int publish_base_locked(struct sbx_node_file *node, const struct sbx_call *call,
+			       const struct sbx_spool_view *view, struct sbx_content **ret_base)
+{
+	const struct sbx_probe_reply *probe;
+	int r;
+
+	if (view->meta.kind == SBX_SPOOL_WHOLE || !sbx_layout_needs_base(&view->layout))
+		return 0;
+	pthread_mutex_unlock(&node->lock);
+	r = sbx_names_probe(node->files->names, call, &probe);
+	pthread_mutex_lock(&node->lock);
+	return r == -EOPNOTSUPP ? node_content_locked(node, call, ret_base) : 0;
+}
+
+/*
+ * The sandbox has @view: as @attr (NULL: not known). What was written since stays, as changes of
+ * that; else the content moves to the cache and the spool goes.
+ */
+static void publish_settle(struct sbx_node_file *node, const char *path,
+			   const struct sbx_spool_view *view, const struct sbx_attr *attr)
+{
+	struct sbx_files *files = node->files;
+	struct sbx_content *content = NULL;
+	struct sbx_content *old;
+	struct sbx_spool *done = NULL;
+
+	if (attr && view->meta.kind == SBX_SPOOL_WHOLE)
+		content = sbx_contents_adopt(files->contents, path, attr, view);
+	pthread_mutex_lock(&node->lock);
+	old = node->content;
+	node->content = content;
+	if (attr) {
+		node->attr = *attr;
+		node->has_attr = true;
+	}
+	if (!sbx_spool_is_newer(node->spool, view)) {
+		done = node->spool;
+		node->spool = NULL;
+	} else {
+		struct sbx_spool_meta meta = { .kind = SBX_SPOOL_PATCH };
+
+		sbx_version_of(&node->attr, &meta.base);
+		meta.mode = node->attr.mode & 0777;
+		if (sbx_spool_rebase(node->spool, view, &meta) < 0)
+			/* It stays as it is: sent again with what came later, nothing is lost. */
+			sbx_errlog_note(sbx_session_errors(files->session), "publish", path, -EIO,
+					"the spool could not be written anew");
+	}
+	node_show_locked(node);
+	pthread_mutex_unlock(&node->lock);
+	sbx_spool_remove(done);
+	sbx_content_unref(old);
+}
+
+/* One attempt. The outcome is in the node. */
+static void publish_attempt(struct sbx_node_file *node)
+{
+	struct sbx_files *files = node->files;
+	struct sbx_call call = {
+		.stall_timeout_ms = sbx_session_options(files->session)->timeout_ms,
+	};
+	struct sbx_sending sending = {
+		.session = files->session,
+		.names = files->names,
+		.progress = publish_progress,
+		.arg = node,
+	};
+	struct sbx_content *base = NULL;
+	struct sbx_spool_view view = { .fd = -1 };
+	g_autofree char *path = NULL;
+	bool first_failure = false;
+	struct sbx_attr attr;
+	bool known = false;
+	uint64_t seq;
+	int r;
+
+	pthread_mutex_lock(&node->lock);
+	seq = node->write_seq;
+	path = g_strdup(node->path);
+	/* Nobody waits for a retry: it is not a use of the session. */
+	call.background = node->failed && node->n_waiting == 0;
+	r = node_is_unsent_locked(node) ? sbx_spool_view(node->spool, &view) : -ECANCELED;
+	if (r == 0)
+		r = publish_base_locked(node, &call, &view, &base);
+	pthread_mutex_unlock(&node->lock);
+	sending.path = path;
+	sending.view = &view;
+	sending.base = base;
+	if (r == 0)
+		r = sbx_send(&sending, &call, &attr, &known);
+
+	pthread_mutex_lock(&node->lock);
+	node->attempts++;
+	node->attempt_seq = seq;
+	node->attempt_error = r == -ECANCELED ? 0 : r;
+	if (r == 0) {
+		node->sent_seq = seq;
+		node->written = node->write_seq > seq;
+		node->failed = false;
+		if (known) {
+			node->attr = attr;
+			node->has_attr = true;
+		}
+		for (GList *link = node->handles.head; link && !node->written; link = link->next)
+			((struct sbx_file *)link->data)->wrote = false;
+		node_show_locked(node);
+		pthread_cond_broadcast(&node->changed);
+	} else if (r != -ECANCELED) {
+		first_failure = !node->failed;
+		node->failed = true;
+	}
+	pthread_mutex_unlock(&node->lock);
+
+	if (r == 0)
+		publish_settle(node, path, &view, known ? &attr : NULL);
+	else if (first_failure)
+		sbx_errlog_note(sbx_session_errors(files->session), "publish", path, r,
+				"unsent bytes are kept and will be sent again");
+	if (r < 0 && r != -ECANCELED)
+		retry_arm(files);
+	if (view.fd >= 0)
+		sbx_spool_view_done(&view);
+	sbx_content_unref(base);
+}
+
+static int publish_run(void *arg)
+{
+	struct sbx_node_file *node = arg;
+	struct sbx_files *files = node->files;
+	int r;
+
+	publish_attempt(node);
+	pthread_mutex_lock(&node->lock);
+	node->publishing = false;
+	if (node->spool)
+		sbx_spool_unpin(node->spool);
+	r = node->attempt_error;
+	pthread_cond_broadcast(&node->changed);
+	pthread_mutex_unlock(&node->lock);
+	node_settle_ref(node);
+	node_unref(node);
+	files_task_end(files);
+	return r;
+}
+
+int publish_start(struct sbx_node_file *node)
+{
+	struct sbx_files *files = node->files;
+	bool start;
+	int r;
+
+	if (files->options.read_only)
+		return -EROFS;
+	pthread_mutex_lock(&node->lock);
+	start = !node->publishing && node_is_unsent_locked(node);
+	node->publishing |= start;
+	pthread_mutex_unlock(&node->lock);
+	if (!start)
+		return 0;
+	node_ref(node);
+	r = files_task_begin(files);
+	if (r == 0) {
+		r = sbx_task_start(files->pool, publish_run, node, NULL, NULL);
+		if (r < 0)
+			files_task_end(files);
+	}
+	if (r < 0) {
+		pthread_mutex_lock(&node->lock);
+		node->publishing = false;
+		pthread_cond_broadcast(&node->changed);
+		pthread_mutex_unlock(&node->lock);
+		node_unref(node);
+	}
+	return r;
+}
+
+int publish_wait(struct sbx_node_file *node, const struct sbx_call *call)
+{
+	struct sbx_wait wait;
+	unsigned int attempts;
+	uint64_t progress;
+	uint64_t seq;
+	int r;
+
+	r = sbx_wait_begin(&wait, call, &node->changed, &node->lock);
+	if (r < 0) {
+		/* Who is let go of before he could wait still has the bytes sent. */
+		(void)publish_start(node);
+		return r;
+	}
+	pthread_mutex_lock(&node->lock);
+	seq = node->write_seq;
+	attempts = node->attempts;
+	progress = node->progress;
+	node->n_waiting++;
+	while (r == 0 && node_is_unsent_locked(node) && node->sent_seq < seq) {
+		if (node->publishing) {
+			r = sbx_wait_for(&wait);
+			if (r == -ETIMEDOUT && node->progress != progress) {
+				wait.until_ms = sbx_clock_ms() + call->stall_timeout_ms;
+				progress = node->progress;
+				r = 0;
+			}
+		} else if (node->attempts != attempts && node->attempt_seq >= seq &&
+			   node->attempt_error < 0) {
+			r = node->attempt_error;
+		} else {
+			pthread_mutex_unlock(&node->lock);
+			r = publish_start(node);
+			pthread_mutex_lock(&node->lock);
+		}
+	}
+	node->n_waiting--;
+	pthread_mutex_unlock(&node->lock);
+	sbx_wait_end(&wait);
+	return r;
+}

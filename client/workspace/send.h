@@ -1,0 +1,45 @@
+/*
+ * send - one state of a spool to the sandbox: staged and renamed into place, or applied in place.
+ *
+ *   whole   up to SBX_INLINE_BYTES in the request itself (save); else a PUT to a staging name and a
+ *           save from there; content that is mostly holes, or that no PUT can carry, as its written
+ *           parts, put together in the sandbox
+ *   patch   truncation, writes, growth, appends: in one request that has all bytes before it
+ *           starts; up to SBX_INLINE_BYTES in the request, else from a staged file
+ *   no exec a PUT onto the path itself; a patch is made whole here first
+ *
+ * Mode and times that were set ride along.
+ *
+ * No state, no lock. Blocks on the network.
+ */
+#ifndef SBX_CLIENT_WORKSPACE_SEND_H
+#define SBX_CLIENT_WORKSPACE_SEND_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "client/attr.h"
+
+#define SBX_INLINE_BYTES ((uint64_t)64 << 10)
+
+struct sbx_call;
+struct sbx_content;
+struct sbx_names;
+struct sbx_session;
+struct sbx_spool_view;
+
+struct sbx_sending {
+	struct sbx_session *session;
+	struct sbx_names *names;
+	const char *path;
+	const struct sbx_spool_view *view;
+	struct sbx_content *base; /* NULL where no byte of the base is needed without exec */
+	void (*progress)(void *arg); /* bytes have gone */
+	void *arg;
+};
+
+/* *ret_attr: what the sandbox has then; *ret_known false: it could not be told. */
+int sbx_send(const struct sbx_sending *sending, const struct sbx_call *call,
+	     struct sbx_attr *ret_attr, bool *ret_known);
+
+#endif

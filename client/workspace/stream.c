@@ -1,0 +1,270 @@
+/* A big content by one GET: held back until it is proven, served from while it arrives. */
+#include <errno.h>
+#include <string.h>
+#include <time.h>
+
+#include "client/apply.h"
+#include "client/call.h"
+#include "client/session.h"
+#include "client/workspace/content_impl.h"
+#include "client/workspace/fetch.h"
+#include "client/workspace/names.h"
+#include "client/workspace/workspace.h"
+
+/* A stream that nobody reads from for so long is given up: it keeps a connection. */
+#define STREAM_IDLE_MS 5000
+
+void content_stream_cancel_locked(struct sbx_content *content)
+{
+	if (content->stream.running && content->stream.cancel)
+		sbx_cancel_fire(content->stream.cancel);
+	content_signal_locked(content);
+}
+
+/* The attributes at @path now. What was set aside is not in the store of names. */
+static int stream_stat(struct sbx_contents *contents, const struct sbx_call *call, const char *path,
+		       struct sbx_attr *ret_attr)
+{
+	struct sbx_fetch_item item = { .path = path, .len_bytes = 1 };
+	int64_t clock_ns;
+	int r;
+
+	if (!g_str_has_prefix(path, SBX_HELD_DIR "/"))
+		return sbx_names_stat(contents->names, call, path, SBX_STAT_NOW, ret_attr, NULL,
+				      NULL);
+	r = sbx_fetch(contents->session, contents->names, call, &item, 1, 1, &clock_ns);
+	if (r == 0 && !item.has_attr)
+		r = item.error < 0 ? item.error : -EIO;
+	if (r == 0)
+		*ret_attr = item.attr;
+	sbx_fetch_clear(&item, 1);
+	return r;
+}
+
+/*
+ * What does the file look like now? Whether that is this version; false with *ret_error set where
+ * it could not be told.
+ */
+static bool stream_look(struct sbx_content *content, const struct sbx_call *call, int *ret_error)
+{
+	struct sbx_contents *contents = content->owner;
+	bool same = false;
+	bool moved;
+
+	*ret_error = 0;
+	do {
+		g_autofree char *path = NULL;
+		struct sbx_attr attr;
+		int r;
+
+		pthread_mutex_lock(&content->lock);
+		path = g_strdup(content->path);
+		pthread_mutex_unlock(&content->lock);
+		r = stream_stat(contents, call, path, &attr);
+		pthread_mutex_lock(&content->lock);
+		/* A rename made here crossed the look. */
+		moved = strcmp(path, content->path) != 0;
+		if (r == 0)
+			same = content_matches_locked(content, &attr);
+		else if (r != -ENOENT && r != -ENOTDIR)
+			*ret_error = r;
+		pthread_mutex_unlock(&content->lock);
+	} while (moved && !same && *ret_error == 0);
+	return same;
+}
+
+int content_stream_prove_locked(struct sbx_content *content, const struct sbx_call *call)
+{
+	struct content_stream *stream = &content->stream;
+	unsigned int begun = stream->begun;
+	bool same;
+	int error;
+
+	stream->looking = true;
+	pthread_mutex_unlock(&content->lock);
+	same = stream_look(content, call, &error);
+	pthread_mutex_lock(&content->lock);
+	stream->looking = false;
+	if (same && begun == stream->begun) {
+		stream->proven = true;
+		sbx_rangeset_add(&content->present, stream->start, stream->pos);
+	} else if (!same && error == 0) {
+		content->stale = true;
+		content_stream_cancel_locked(content);
+	}
+	pthread_cond_broadcast(&content->changed);
+	return error;
+}
+
+static int stream_begin(void *arg, int64_t offset, int64_t len_bytes)
+{
+	struct sbx_content *content = arg;
+	struct content_stream *stream = &content->stream;
+	int r = 0;
+
+	pthread_mutex_lock(&content->lock);
+	if (offset > 0)
+		__atomic_store_n(&content->owner->ranges_work, true, __ATOMIC_RELAXED);
+	if (offset < 0 || (uint64_t)offset > content->size ||
+	    (len_bytes >= 0 && (uint64_t)len_bytes != content->size - (uint64_t)offset)) {
+		/* Of another length: it was replaced. */
+		content->stale = true;
+		r = -ESTALE;
+	} else {
+		/* Sent again after a stale connection it begins anew; so must the proof. */
+		stream->start = stream->pos = (uint64_t)offset;
+		stream->proven = false;
+		stream->begun++;
+		r = content_part_locked(content);
+	}
+	pthread_mutex_unlock(&content->lock);
+	return r;
+}
+
+/* Let a reader catch up. Called and returns with the lock held. */
+static int stream_throttle_locked(struct sbx_content *content)
+{
+	struct content_stream *stream = &content->stream;
+	int64_t give_up_ms = sbx_clock_ms() + STREAM_IDLE_MS;
+	uint64_t reader_pos = content->reader_pos;
+
+	while (stream->pos > content->reader_pos + SBX_STREAM_AHEAD) {
+		struct timespec until;
+
+		if (sbx_cancel_fired(stream->cancel))
+			return -EINTR;
+		if (content->reader_pos != reader_pos) {
+			reader_pos = content->reader_pos;
+			give_up_ms = sbx_clock_ms() + STREAM_IDLE_MS;
+		}
+		if (sbx_clock_ms() >= give_up_ms)
+			return -ECANCELED;
+		until.tv_sec = give_up_ms / 1000;
+		until.tv_nsec = give_up_ms % 1000 * 1000000;
+		content->n_waiting++;
+		pthread_cond_timedwait(&content->changed, &content->lock, &until);
+		content->n_waiting--;
+	}
+	return 0;
+}
+
+static int stream_write(void *arg, const void *data, size_t len)
+{
+	struct sbx_content *content = arg;
+	struct content_stream *stream = &content->stream;
+	int r = 0;
+
+	if (len > content->size - stream->pos) {
+		pthread_mutex_lock(&content->lock);
+		content->stale = true;
+		pthread_mutex_unlock(&content->lock);
+		return -ESTALE;
+	}
+	r = content_store(content, data, len, stream->pos);
+	if (r < 0)
+		return r;
+	pthread_mutex_lock(&content->lock);
+	stream->pos += len;
+	if (stream->proven) {
+		sbx_rangeset_add(&content->present, stream->pos - len, stream->pos);
+		content_signal_locked(content);
+		r = stream_throttle_locked(content);
+	} else if (stream->pos == stream->start + len) {
+		/* The first bytes: whoever waits has the version looked at. */
+		content_signal_locked(content);
+	}
+	pthread_mutex_unlock(&content->lock);
+	return r;
+}
+
+/* All has come: may it be kept for later opens? */
+static void stream_keep(struct sbx_content *content, const struct sbx_call *call)
+{
+	bool whole;
+	int error;
+
+	pthread_mutex_lock(&content->lock);
+	whole = content->settled && sbx_rangeset_has(&content->present, 0, content->size);
+	pthread_mutex_unlock(&content->lock);
+	if (!whole || !stream_look(content, call, &error))
+		return;
+	pthread_mutex_lock(&content->lock);
+	content->complete = true;
+	sbx_cache_part_commit(content->owner->cache, &content->part, &content->version);
+	pthread_mutex_unlock(&content->lock);
+}
+
+static void stream_run(struct sbx_content *content, uint64_t start, uint64_t end)
+{
+	struct sbx_contents *contents = content->owner;
+	struct content_stream *stream = &content->stream;
+	const struct sbx_sink sink = { stream_begin, stream_write, content };
+	struct sbx_call call = {
+		.cancel = sbx_cancel_ref(stream->cancel),
+		.stall_timeout_ms = sbx_session_options(contents->session)->timeout_ms,
+	};
+	g_autofree char *path = NULL;
+	bool moved;
+	int r;
+
+	(void)end;
+	pthread_mutex_lock(&content->lock);
+	path = g_strdup(content->path);
+	pthread_mutex_unlock(&content->lock);
+	/* Asked for as a range it shows whether the server knows ranges. */
+	r = sbx_session_get(contents->session, &call, path, (int64_t)start,
+			    (int64_t)(content->size - start), &sink);
+	pthread_mutex_lock(&content->lock);
+	while (stream->looking)
+		pthread_cond_wait(&content->changed, &content->lock);
+	if (r == 0 && stream->pos != content->size)
+		r = -EIO;
+	if (r == 0 && !stream->proven)
+		r = content_stream_prove_locked(content, &call);
+	moved = strcmp(path, content->path) != 0;
+	if (r == -EILSEQ || r == -EFBIG) {
+		/* This route can't carry it; windows can. */
+		content->no_get = true;
+		r = 0;
+	} else if (r == -ENOENT || r == -ENOTDIR || r == -EISDIR) {
+		content->stale = content->stale || !moved;
+		r = moved ? 0 : -ESTALE;
+	} else if (r == -ECANCELED || r == -EINTR) {
+		/* Given up for want of readers: whoever comes asks anew. */
+		r = 0;
+	}
+	stream->error = r;
+	stream->running = false;
+	pthread_cond_broadcast(&content->changed);
+	pthread_mutex_unlock(&content->lock);
+	if (r == 0)
+		stream_keep(content, &call);
+	sbx_cancel_unref(call.cancel);
+}
+
+int content_stream_start_locked(struct sbx_content *content, uint64_t start)
+{
+	struct content_stream *stream = &content->stream;
+	struct sbx_cancel *old = stream->cancel;
+	int r;
+
+	if (!__atomic_load_n(&content->owner->ranges_work, __ATOMIC_RELAXED))
+		start = 0;
+	stream->cancel = sbx_cancel_new(NULL);
+	sbx_cancel_unref(old);
+	if (!stream->cancel)
+		return -ENOMEM;
+	stream->running = true;
+	stream->error = 0;
+	stream->start = stream->pos = start;
+	stream->proven = stream->looking = false;
+	stream->count++;
+	pthread_mutex_unlock(&content->lock);
+	r = content_job_start(content, stream_run, start, 0);
+	pthread_mutex_lock(&content->lock);
+	if (r < 0) {
+		stream->running = false;
+		pthread_cond_broadcast(&content->changed);
+	}
+	return r;
+}
