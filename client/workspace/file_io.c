@@ -60,7 +60,7 @@ static ssize_t file_read_step(struct sbx_file *file, const struct sbx_call *call
 	else if (node->spool)
 		n = node_read_unsent_locked(node, buf, size, offset, &base);
 	if (n == 0 && base > 0 && !content)
-		n = node_content_locked(node, call, &content);
+		n = nfile_content_locked(node, call, &content);
 	pthread_mutex_unlock(&node->lock);
 	if (n != 0 || !content)
 		return n;
@@ -118,7 +118,7 @@ ssize_t sbx_file_write(struct sbx_file *file, const struct sbx_call *call, const
 	if (size == 0)
 		return 0;
 	pthread_mutex_lock(&node->lock);
-	r = node_spool_locked(node);
+	r = nfile_spool_locked(node);
 	if (r == 0)
 		r = node_drop_mtime_locked(node);
 	if (r == 0 && file->flags & O_APPEND)
@@ -127,13 +127,13 @@ ssize_t sbx_file_write(struct sbx_file *file, const struct sbx_call *call, const
 		r = sbx_spool_write(node->spool, buf, size, offset);
 	if (r == 0) {
 		file->wrote = true;
-		node_changed_locked(node, true);
+		nfile_changed_locked(node, true);
 		arm = file->flags & O_APPEND && node->append_due_ms == 0 && !node->detached;
 		if (arm)
 			node->append_due_ms = sbx_clock_ms() + APPEND_DELAY_MS;
 	}
 	pthread_mutex_unlock(&node->lock);
-	node_settle_ref(node);
+	nfile_settle_ref(node);
 	if (arm)
 		append_arm(node->files, APPEND_DELAY_MS);
 	return r < 0 ? r : (ssize_t)size;
@@ -141,14 +141,14 @@ ssize_t sbx_file_write(struct sbx_file *file, const struct sbx_call *call, const
 
 static int node_resize_locked(struct sbx_node_file *node, uint64_t size)
 {
-	int r = node_spool_locked(node);
+	int r = nfile_spool_locked(node);
 
 	if (r == 0)
 		r = node_drop_mtime_locked(node);
 	if (r == 0)
 		r = sbx_spool_truncate(node->spool, size);
 	if (r == 0)
-		node_changed_locked(node, true);
+		nfile_changed_locked(node, true);
 	return r;
 }
 
@@ -173,7 +173,7 @@ int sbx_file_allocate(struct sbx_file *file, const struct sbx_call *call, uint64
 		file->wrote |= r == 0;
 	}
 	pthread_mutex_unlock(&node->lock);
-	node_settle_ref(node);
+	nfile_settle_ref(node);
 	return r;
 }
 
@@ -187,7 +187,7 @@ int sbx_file_flush(struct sbx_file *file, const struct sbx_call *call, pid_t pid
 	if (!file->writable)
 		return 0;
 	pthread_mutex_lock(&node->lock);
-	due = node_is_unsent_locked(node) && node->written;
+	due = nfile_is_unsent_locked(node) && node->written;
 	pthread_mutex_unlock(&node->lock);
 	if (!due)
 		return 0;
@@ -216,15 +216,15 @@ int sbx_file_release(struct sbx_file *file, const struct sbx_call *call)
 
 		last_writer &= !other->writable;
 	}
-	due = node_is_unsent_locked(node) && (last_writer || (file->writable && file->wrote));
+	due = nfile_is_unsent_locked(node) && (last_writer || (file->writable && file->wrote));
 	pthread_mutex_unlock(&node->lock);
 	/* Nobody hears of a failure here: it is in errors, and the bytes are kept. */
 	if (due)
 		r = publish_wait(node, call);
 	sbx_content_unref(file->pinned);
 	free(file);
-	node_settle_ref(node);
-	node_unref(node);
+	nfile_settle_ref(node);
+	nfile_unref(node);
 	return r;
 }
 
@@ -237,7 +237,7 @@ static bool node_stat_publishes(struct sbx_node_file *node, pid_t pid)
 	bool publishes = false;
 
 	pthread_mutex_lock(&node->lock);
-	if (node_is_unsent_locked(node) && node->written && node->stat_run < STAT_RUN_MAX) {
+	if (nfile_is_unsent_locked(node) && node->written && node->stat_run < STAT_RUN_MAX) {
 		for (GList *link = node->handles.head; link && !publishes; link = link->next) {
 			const struct sbx_file *file = link->data;
 
@@ -260,7 +260,7 @@ int sbx_files_before_stat(struct sbx_files *files, const struct sbx_call *call, 
 		return 0;
 	if (node_stat_publishes(node, pid))
 		r = publish_wait(node, call);
-	node_unref(node);
+	nfile_unref(node);
 	/* What could not be sent shows as it is here. */
 	return r == -EINTR ? r : 0;
 }
@@ -277,8 +277,8 @@ int sbx_file_getattr(struct sbx_file *file, const struct sbx_call *call, pid_t p
 	if (node_stat_publishes(node, pid) && publish_wait(node, call) == -EINTR)
 		return -EINTR;
 	pthread_mutex_lock(&node->lock);
-	if (node->detached || node_is_unsent_locked(node)) {
-		node_local_attr_locked(node, ret_attr);
+	if (node->detached || nfile_is_unsent_locked(node)) {
+		nfile_local_attr_locked(node, ret_attr);
 	} else {
 		path = g_strdup(node->path);
 		done = false;
@@ -329,7 +329,7 @@ static int node_setattr_unsent_locked(struct sbx_node_file *node, const struct s
 		meta.flags &= ~(unsigned int)SBX_SPOOL_MTIME;
 	r = sbx_spool_set_meta(node->spool, &meta);
 	if (r == 0)
-		node_changed_locked(node, false);
+		nfile_changed_locked(node, false);
 	return r;
 }
 
@@ -401,7 +401,7 @@ int sbx_files_setattr(struct sbx_files *files, const struct sbx_call *call, cons
 		      struct sbx_file *file, const struct sbx_setattr *change, bool *ret_done,
 		      struct sbx_attr *ret_attr)
 {
-	struct sbx_node_file *node = file ? node_ref(file->node) : files_find(files, path);
+	struct sbx_node_file *node = file ? nfile_ref(file->node) : files_find(files, path);
 	bool local;
 	int r = 0;
 
@@ -410,16 +410,16 @@ int sbx_files_setattr(struct sbx_files *files, const struct sbx_call *call, cons
 		return 0;
 	pthread_mutex_lock(&node->lock);
 	/* ftruncate() comes with writes before or after it: they go together. */
-	local = node_is_unsent_locked(node) || node->detached ||
+	local = nfile_is_unsent_locked(node) || node->detached ||
 		(file && file->writable && change->set & SBX_SET_SIZE);
 	if (local) {
-		r = node_spool_locked(node);
+		r = nfile_spool_locked(node);
 		if (r == 0)
 			r = node_setattr_unsent_locked(node, change);
 		if (r == 0 && file)
 			file->wrote = true;
 		if (r == 0)
-			node_local_attr_locked(node, ret_attr);
+			nfile_local_attr_locked(node, ret_attr);
 	}
 	pthread_mutex_unlock(&node->lock);
 	if (!local) {
@@ -430,8 +430,8 @@ int sbx_files_setattr(struct sbx_files *files, const struct sbx_call *call, cons
 			pthread_mutex_unlock(&node->lock);
 		}
 	}
-	node_settle_ref(node);
-	node_unref(node);
+	nfile_settle_ref(node);
+	nfile_unref(node);
 	*ret_done = r == 0;
 	return r;
 }

@@ -130,20 +130,20 @@ static int opening_enter_locked(struct sbx_node_file *node, const struct sbx_cal
 
 	/* Unsent changes, or a publish that is ending, know better than what was looked up. */
 	if (!node->spool && opening->exists)
-		node_set_attr_locked(node, &opening->attr);
+		nfile_set_attr_locked(node, &opening->attr);
 	if (!node->spool && !opening->exists && opening->looked)
-		node_forget_attr_locked(node);
+		nfile_forget_attr_locked(node);
 	if (opening->made)
 		node->fresh = true;
 	if (!node->spool && !node->has_attr && !opening->looked)
 		return -EAGAIN; /* it was removed meanwhile */
 	if (!node->spool && !node->has_attr)
-		return node_restart_locked(node, SBX_SPOOL_NEW, opening->mode);
+		return nfile_restart_locked(node, SBX_SPOOL_NEW, opening->mode);
 	if (opening->flags & O_TRUNC && file->writable && !opening->made)
-		return node_restart_locked(node, 0, 0);
+		return nfile_restart_locked(node, 0, 0);
 	if (file->readable &&
 	    (!node->spool || sbx_layout_needs_base(sbx_spool_layout(node->spool)))) {
-		r = node_content_locked(node, call, &content);
+		r = nfile_content_locked(node, call, &content);
 		if (r == 0) {
 			/* A small file came with the attributes of this moment. */
 			if (!node->spool)
@@ -164,9 +164,9 @@ static int files_try_open(struct sbx_files *files, const struct sbx_call *call,
 
 	if (node) {
 		pthread_mutex_lock(&node->lock);
-		unsent = node_is_unsent_locked(node);
+		unsent = nfile_is_unsent_locked(node);
 		pthread_mutex_unlock(&node->lock);
-		node_unref(node);
+		nfile_unref(node);
 	}
 	opening->looked = !unsent;
 	opening->exists = opening->made = false;
@@ -187,16 +187,16 @@ static int files_try_open(struct sbx_files *files, const struct sbx_call *call,
 	r = opening_enter_locked(node, call, file, opening);
 	if (r < 0)
 		g_queue_unlink(&node->handles, &file->link);
-	else if (node_is_unsent_locked(node))
-		node_local_attr_locked(node, ret_attr);
+	else if (nfile_is_unsent_locked(node))
+		nfile_local_attr_locked(node, ret_attr);
 	else
 		*ret_attr = node->attr;
 	pthread_mutex_unlock(&node->lock);
-	node_settle_ref(node);
+	nfile_settle_ref(node);
 	if (r < 0) {
 		sbx_content_unref(file->pinned);
 		file->pinned = NULL;
-		node_unref(node);
+		nfile_unref(node);
 	}
 	return r;
 }

@@ -104,7 +104,7 @@ void files_task_end(struct sbx_files *files)
 	pthread_mutex_unlock(&files->lock);
 }
 
-struct sbx_node_file *node_ref(struct sbx_node_file *node)
+struct sbx_node_file *nfile_ref(struct sbx_node_file *node)
 {
 	pthread_mutex_lock(&node->files->lock);
 	node->refs++;
@@ -152,7 +152,7 @@ static void held_remove(struct sbx_files *files, const char *path)
 	}
 }
 
-void node_unref(struct sbx_node_file *node)
+void nfile_unref(struct sbx_node_file *node)
 {
 	struct sbx_files *files = node->files;
 	bool last;
@@ -215,12 +215,12 @@ int64_t files_sandbox_now_ns(struct sbx_files *files)
 	       sbx_names_clock_offset_ns(files->names);
 }
 
-bool node_is_unsent_locked(const struct sbx_node_file *node)
+bool nfile_is_unsent_locked(const struct sbx_node_file *node)
 {
 	return node->spool && node->write_seq > node->sent_seq && !node->detached;
 }
 
-void node_local_attr_locked(struct sbx_node_file *node, struct sbx_attr *ret_attr)
+void nfile_local_attr_locked(struct sbx_node_file *node, struct sbx_attr *ret_attr)
 {
 	struct sbx_attr attr = { .mode = S_IFREG | 0644, .nlink = 1, .has_ns = true };
 	const struct sbx_spool_meta *meta;
@@ -242,29 +242,29 @@ void node_local_attr_locked(struct sbx_node_file *node, struct sbx_attr *ret_att
 	*ret_attr = attr;
 }
 
-void node_show_locked(struct sbx_node_file *node)
+void nfile_show_locked(struct sbx_node_file *node)
 {
 	struct sbx_attr attr;
 
 	if (node->detached)
 		return;
-	if (!node_is_unsent_locked(node)) {
+	if (!nfile_is_unsent_locked(node)) {
 		sbx_names_clear_local(node->files->names, node->path);
 		return;
 	}
-	node_local_attr_locked(node, &attr);
+	nfile_local_attr_locked(node, &attr);
 	sbx_names_set_local(node->files->names, node->path, &attr);
 }
 
-void node_changed_locked(struct sbx_node_file *node, bool is_write)
+void nfile_changed_locked(struct sbx_node_file *node, bool is_write)
 {
 	node->write_seq++;
 	node->written |= is_write;
 	node->written_ns = files_sandbox_now_ns(node->files);
-	node_show_locked(node);
+	nfile_show_locked(node);
 }
 
-void node_settle_ref(struct sbx_node_file *node)
+void nfile_settle_ref(struct sbx_node_file *node)
 {
 	struct sbx_files *files = node->files;
 	bool drop = false;
@@ -272,7 +272,7 @@ void node_settle_ref(struct sbx_node_file *node)
 
 	pthread_mutex_lock(&files->lock);
 	pthread_mutex_lock(&node->lock);
-	keep = node_is_unsent_locked(node);
+	keep = nfile_is_unsent_locked(node);
 	if (keep && !node->keeps_ref)
 		node->refs++;
 	drop = !keep && node->keeps_ref;
@@ -280,7 +280,7 @@ void node_settle_ref(struct sbx_node_file *node)
 	pthread_mutex_unlock(&node->lock);
 	pthread_mutex_unlock(&files->lock);
 	if (drop)
-		node_unref(node);
+		nfile_unref(node);
 }
 
 static void spool_meta_for(const struct sbx_node_file *node, struct sbx_spool_meta *ret_meta)
@@ -297,7 +297,7 @@ static void spool_meta_for(const struct sbx_node_file *node, struct sbx_spool_me
 		ret_meta->kind = SBX_SPOOL_WHOLE;
 }
 
-int node_spool_locked(struct sbx_node_file *node)
+int nfile_spool_locked(struct sbx_node_file *node)
 {
 	struct sbx_files *files = node->files;
 	struct sbx_spool_meta meta;
@@ -313,7 +313,7 @@ int node_spool_locked(struct sbx_node_file *node)
 	return r;
 }
 
-int node_restart_locked(struct sbx_node_file *node, unsigned int flags, mode_t mode)
+int nfile_restart_locked(struct sbx_node_file *node, unsigned int flags, mode_t mode)
 {
 	struct sbx_files *files = node->files;
 	struct sbx_spool_meta meta = {
@@ -343,7 +343,7 @@ int node_restart_locked(struct sbx_node_file *node, unsigned int flags, mode_t m
 	if (r < 0)
 		return r;
 	node->fresh = false;
-	node_changed_locked(node, false);
+	nfile_changed_locked(node, false);
 	return 0;
 }
 
@@ -363,13 +363,13 @@ static void node_pin_locked(struct sbx_node_file *node)
 	node->content = NULL;
 }
 
-void node_forget_attr_locked(struct sbx_node_file *node)
+void nfile_forget_attr_locked(struct sbx_node_file *node)
 {
 	node_pin_locked(node);
 	node->has_attr = false;
 }
 
-void node_set_attr_locked(struct sbx_node_file *node, const struct sbx_attr *attr)
+void nfile_set_attr_locked(struct sbx_node_file *node, const struct sbx_attr *attr)
 {
 	struct sbx_version old;
 	struct sbx_version new;
@@ -382,8 +382,8 @@ void node_set_attr_locked(struct sbx_node_file *node, const struct sbx_attr *att
 	node->has_attr = true;
 }
 
-int node_content_locked(struct sbx_node_file *node, const struct sbx_call *call,
-			struct sbx_content **ret_content)
+int nfile_content_locked(struct sbx_node_file *node, const struct sbx_call *call,
+			 struct sbx_content **ret_content)
 {
 	struct sbx_content *content = NULL;
 	g_autofree char *path = NULL;
@@ -458,7 +458,7 @@ int sbx_files_publish(struct sbx_files *files, const struct sbx_call *call, cons
 
 		if (r < 0 && result == 0)
 			result = r;
-		node_unref(nodes->pdata[i]);
+		nfile_unref(nodes->pdata[i]);
 	}
 	g_ptr_array_unref(nodes);
 	return result;
@@ -495,7 +495,7 @@ static void node_detach(struct sbx_node_file *node, const char *held)
 	pthread_cond_broadcast(&node->changed);
 	pthread_mutex_unlock(&node->lock);
 	pthread_mutex_unlock(&files->lock);
-	node_settle_ref(node);
+	nfile_settle_ref(node);
 }
 
 void sbx_files_unlinked(struct sbx_files *files, const char *path, const char *held)
@@ -504,7 +504,7 @@ void sbx_files_unlinked(struct sbx_files *files, const char *path, const char *h
 
 	if (node) {
 		node_detach(node, held);
-		node_unref(node);
+		nfile_unref(node);
 	} else if (held) {
 		held_remove(files, held);
 	}
@@ -543,11 +543,11 @@ void sbx_files_renamed(struct sbx_files *files, const char *from, const char *to
 				node->attr = attr;
 			if (node->spool)
 				(void)sbx_spool_set_path(node->spool, node->path);
-			node_show_locked(node);
+			nfile_show_locked(node);
 		}
 		pthread_mutex_unlock(&node->lock);
 		pthread_mutex_unlock(&files->lock);
-		node_unref(node);
+		nfile_unref(node);
 	}
 	g_ptr_array_unref(nodes);
 }
@@ -562,12 +562,12 @@ void sbx_files_pending(struct sbx_files *files, size_t *ret_files, uint64_t *ret
 		struct sbx_node_file *node = nodes->pdata[i];
 
 		pthread_mutex_lock(&node->lock);
-		if (node_is_unsent_locked(node)) {
+		if (nfile_is_unsent_locked(node)) {
 			n_files++;
 			n_bytes += sbx_spool_layout(node->spool)->log_bytes;
 		}
 		pthread_mutex_unlock(&node->lock);
-		node_unref(node);
+		nfile_unref(node);
 	}
 	g_ptr_array_unref(nodes);
 	*ret_files = n_files;

@@ -104,34 +104,34 @@ struct sbx_file {
 /* files.c ------------------------------------------------------------------------------------ */
 
 int64_t files_sandbox_now_ns(struct sbx_files *files);
-struct sbx_node_file *node_ref(struct sbx_node_file *node);
-void node_unref(struct sbx_node_file *node);
+struct sbx_node_file *nfile_ref(struct sbx_node_file *node);
+void nfile_unref(struct sbx_node_file *node);
 /* A new reference of the node of @path, or NULL. */
 struct sbx_node_file *files_find(struct sbx_files *files, const char *path);
 /* The same; made when there is none. */
 struct sbx_node_file *files_obtain(struct sbx_files *files, const char *path);
 
-bool node_is_unsent_locked(const struct sbx_node_file *node);
+bool nfile_is_unsent_locked(const struct sbx_node_file *node);
 /* Attributes with the unsent changes. */
-void node_local_attr_locked(struct sbx_node_file *node, struct sbx_attr *ret_attr);
+void nfile_local_attr_locked(struct sbx_node_file *node, struct sbx_attr *ret_attr);
 /* Tell the store of names what shows here. */
-void node_show_locked(struct sbx_node_file *node);
+void nfile_show_locked(struct sbx_node_file *node);
 /* A change was recorded in the spool. */
-void node_changed_locked(struct sbx_node_file *node, bool is_write);
+void nfile_changed_locked(struct sbx_node_file *node, bool is_write);
 /* Hold or drop the reference for unsent bytes, as is due. Without locks. */
-void node_settle_ref(struct sbx_node_file *node);
+void nfile_settle_ref(struct sbx_node_file *node);
 /* Begin unsent bytes: the spool a change goes to. */
-int node_spool_locked(struct sbx_node_file *node);
+int nfile_spool_locked(struct sbx_node_file *node);
 /* All content is new from here on. @flags: SBX_SPOOL_NEW or 0, @mode of a new file. */
-int node_restart_locked(struct sbx_node_file *node, unsigned int flags, mode_t mode);
+int nfile_restart_locked(struct sbx_node_file *node, unsigned int flags, mode_t mode);
 /* @attr was seen. Where that is another version, those that read the old one keep it. */
-void node_set_attr_locked(struct sbx_node_file *node, const struct sbx_attr *attr);
+void nfile_set_attr_locked(struct sbx_node_file *node, const struct sbx_attr *attr);
 /* The sandbox has no such file any more. */
-void node_forget_attr_locked(struct sbx_node_file *node);
+void nfile_forget_attr_locked(struct sbx_node_file *node);
 /* The content that @file reads (a reference). Lets go of node->lock, which the caller holds, while
  * it asks. */
-int node_content_locked(struct sbx_node_file *node, const struct sbx_call *call,
-			struct sbx_content **ret_content);
+int nfile_content_locked(struct sbx_node_file *node, const struct sbx_call *call,
+			 struct sbx_content **ret_content);
 
 /* publish.c ---------------------------------------------------------------------------------- */
 

@@ -34,7 +34,7 @@ static int publish_base_locked(struct sbx_node_file *node, const struct sbx_call
 	pthread_mutex_unlock(&node->lock);
 	r = sbx_names_probe(node->files->names, call, &probe);
 	pthread_mutex_lock(&node->lock);
-	return r == -EOPNOTSUPP ? node_content_locked(node, call, ret_base) : 0;
+	return r == -EOPNOTSUPP ? nfile_content_locked(node, call, ret_base) : 0;
 }
 
 /*
@@ -71,7 +71,7 @@ static void publish_settle(struct sbx_node_file *node, const char *path,
 			sbx_errlog_note(sbx_session_errors(files->session), "publish", path, -EIO,
 					"the spool could not be written anew");
 	}
-	node_show_locked(node);
+	nfile_show_locked(node);
 	pthread_mutex_unlock(&node->lock);
 	sbx_spool_remove(done);
 	sbx_content_unref(old);
@@ -104,7 +104,7 @@ static void publish_attempt(struct sbx_node_file *node)
 	path = g_strdup(node->path);
 	/* Nobody waits for a retry: it is not a use of the session. */
 	call.background = node->failed && node->n_waiting == 0;
-	r = node_is_unsent_locked(node) ? sbx_spool_view(node->spool, &view) : -ECANCELED;
+	r = nfile_is_unsent_locked(node) ? sbx_spool_view(node->spool, &view) : -ECANCELED;
 	if (r == 0)
 		r = publish_base_locked(node, &call, &view, &base);
 	pthread_mutex_unlock(&node->lock);
@@ -128,7 +128,7 @@ static void publish_attempt(struct sbx_node_file *node)
 		}
 		for (GList *link = node->handles.head; link && !node->written; link = link->next)
 			((struct sbx_file *)link->data)->wrote = false;
-		node_show_locked(node);
+		nfile_show_locked(node);
 		pthread_cond_broadcast(&node->changed);
 	} else if (r != -ECANCELED) {
 		first_failure = !node->failed;
@@ -162,8 +162,8 @@ static int publish_run(void *arg)
 	r = node->attempt_error;
 	pthread_cond_broadcast(&node->changed);
 	pthread_mutex_unlock(&node->lock);
-	node_settle_ref(node);
-	node_unref(node);
+	nfile_settle_ref(node);
+	nfile_unref(node);
 	files_task_end(files);
 	return r;
 }
@@ -177,12 +177,12 @@ int publish_start(struct sbx_node_file *node)
 	if (files->options.read_only)
 		return -EROFS;
 	pthread_mutex_lock(&node->lock);
-	start = !node->publishing && node_is_unsent_locked(node);
+	start = !node->publishing && nfile_is_unsent_locked(node);
 	node->publishing |= start;
 	pthread_mutex_unlock(&node->lock);
 	if (!start)
 		return 0;
-	node_ref(node);
+	nfile_ref(node);
 	r = files_task_begin(files);
 	if (r == 0) {
 		r = sbx_task_start(files->pool, publish_run, node, NULL, NULL);
@@ -194,7 +194,7 @@ int publish_start(struct sbx_node_file *node)
 		node->publishing = false;
 		pthread_cond_broadcast(&node->changed);
 		pthread_mutex_unlock(&node->lock);
-		node_unref(node);
+		nfile_unref(node);
 	}
 	return r;
 }
@@ -218,7 +218,7 @@ int publish_wait(struct sbx_node_file *node, const struct sbx_call *call)
 	attempts = node->attempts;
 	progress = node->progress;
 	node->n_waiting++;
-	while (r == 0 && node_is_unsent_locked(node) && node->sent_seq < seq) {
+	while (r == 0 && nfile_is_unsent_locked(node) && node->sent_seq < seq) {
 		if (node->publishing) {
 			r = sbx_wait_for(&wait);
 			if (r == -ETIMEDOUT && node->progress != progress) {

@@ -132,11 +132,11 @@ static void adopt_spool(struct sbx_files *files, struct sbx_spool *spool)
 		}
 		node->spool = spool;
 		node->failed = true;
-		node_changed_locked(node, true);
+		nfile_changed_locked(node, true);
 	}
 	pthread_mutex_unlock(&node->lock);
-	node_settle_ref(node);
-	node_unref(node);
+	nfile_settle_ref(node);
+	nfile_unref(node);
 }
 
 void retry_adopt(struct sbx_files *files)
@@ -212,11 +212,11 @@ static void retry_start(struct sbx_files *files)
 		bool failed;
 
 		pthread_mutex_lock(&node->lock);
-		failed = node->failed && node_is_unsent_locked(node);
+		failed = node->failed && nfile_is_unsent_locked(node);
 		pthread_mutex_unlock(&node->lock);
 		if (failed)
 			(void)publish_start(node);
-		node_unref(node);
+		nfile_unref(node);
 	}
 }
 
@@ -275,14 +275,14 @@ static int64_t append_send(struct sbx_files *files)
 		pthread_mutex_lock(&node->lock);
 		if (node->append_due_ms > 0 && node->append_due_ms <= now_ms) {
 			node->append_due_ms = 0;
-			send = node_is_unsent_locked(node) && !node->failed;
+			send = nfile_is_unsent_locked(node) && !node->failed;
 		} else if (node->append_due_ms > 0) {
 			next_ms = next_ms ? MIN(next_ms, node->append_due_ms) : node->append_due_ms;
 		}
 		pthread_mutex_unlock(&node->lock);
 		if (send)
 			(void)publish_start(node);
-		node_unref(node);
+		nfile_unref(node);
 	}
 	return next_ms;
 }
