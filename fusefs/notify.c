@@ -33,7 +33,7 @@ void notify_refresh(struct fs *fs, struct fsession *fsession)
 	/* An old kernel says EINVAL, one without the mount ENODEV. */
 	if (write(fuse_session_fd(fs->fuse), &epoch, sizeof(epoch)) < 0)
 		g_debug("names stay believed until their time is over");
-	n = node_ids(fs->nodes, fsession, &ids);
+	n = fsession ? node_ids(fs->nodes, fsession, &ids) : 0;
 	for (size_t i = 0; i < n; i++)
 		(void)fuse_lowlevel_notify_inval_inode(fs->fuse, ids[i], -1, 0);
 }

@@ -14,7 +14,7 @@
 struct fs;
 struct fsession;
 
-/* Forget attributes of the session's nodes, and all names. */
+/* Forget attributes of the session's nodes (NULL: none), and all names. */
 void notify_refresh(struct fs *fs, struct fsession *fsession);
 
 #endif

@@ -10,6 +10,7 @@
 #include "client/workspace/workspace.h"
 #include "fusefs/fsession.h"
 #include "fusefs/ino.h"
+#include "fusefs/notify.h"
 #include "fusefs/op.h"
 #include "fusefs/readme.h"
 #include "fusefs/scratch.h"
@@ -79,8 +80,10 @@ static int forget_session(struct verb_run *run,
 	if (!session)
 		return -ENOENT;
 	r = forget(run, run->args[0]);
-	if (r == 0)
+	if (r == 0) {
 		fsessions_drop(fs->fsessions, session);
+		notify_refresh(fs, NULL);
+	}
 	sbx_session_unref(session);
 	return r;
 }
