@@ -37,3 +37,9 @@ void notify_refresh(struct fs *fs, struct fsession *fsession)
 	for (size_t i = 0; i < n; i++)
 		(void)fuse_lowlevel_notify_inval_inode(fs->fuse, ids[i], -1, 0);
 }
+
+void notify_attr(struct fs *fs, const struct node *node)
+{
+	if (fs->fuse && !fuse_session_exited(fs->fuse))
+		(void)fuse_lowlevel_notify_inval_inode(fs->fuse, node->id, -1, 0);
+}

@@ -6,15 +6,20 @@
  * (Linux 6.16 on), which needs no directory's lock. So nothing here can wait for a request that is
  * being served. On older kernels names stay believed for ttl.
  *
- * Called from the pool's threads, never from a handler.
+ * notify_refresh() is called from the pool's threads, never from a handler; notify_attr() takes no
+ * lock but the inode's own attributes', so it may be called anywhere.
  */
 #ifndef SBX_FUSEFS_NOTIFY_H
 #define SBX_FUSEFS_NOTIFY_H
 
 struct fs;
 struct fsession;
+struct node;
 
 /* Forget attributes of the session's nodes (NULL: none), and all names. */
 void notify_refresh(struct fs *fs, struct fsession *fsession);
+
+/* Forget the attributes of one node. */
+void notify_attr(struct fs *fs, const struct node *node);
 
 #endif

@@ -9,6 +9,7 @@
 #include "client/workspace/files.h"
 #include "client/workspace/workspace.h"
 #include "fusefs/fsession.h"
+#include "fusefs/notify.h"
 #include "fusefs/op.h"
 #include "fusefs/tree_file.h"
 
@@ -418,7 +419,11 @@ static int tree_link(struct op *op, struct node *node, struct node *dir, const c
 		r = -EXDEV;
 	if (r == 0)
 		r = sbx_ws_link(ws_of(dir), &op->call, from, to, &attr);
-	return r < 0 ? r : entered(op, dir, name, to, &attr, ret_entry);
+	if (r < 0)
+		return r;
+	/* The kernel does not know that both names are one file, with one more link. */
+	notify_attr(op->fs, node);
+	return entered(op, dir, name, to, &attr, ret_entry);
 }
 
 /* A listing of the workspace, and when it was taken. */

@@ -1,0 +1,262 @@
+"""Programs that wait for a server that does not answer: they get free, and others don't notice."""
+
+import errno
+import hashlib
+import os
+import signal
+import subprocess
+import threading
+import time
+
+import pytest
+
+from sbxtest.process import is_running
+from sbxtest.timing import scale, wait_for
+
+TIMEOUT = 8
+
+
+@pytest.fixture
+def server(start_sbxd):
+    return start_sbxd()
+
+
+@pytest.fixture
+def mount(server, start_mount):
+    mount = start_mount(server.url, [f"timeout={TIMEOUT}"])
+    for name in ("stuck", "other"):
+        (mount / name).mkdir()
+    return mount
+
+
+def blackhole(server, mount):
+    """From now on nothing that is asked of the session `stuck` is answered."""
+    prefix = mount.status("stuck")["id"][:13]
+    server.set_faults(f"*@{prefix}:*:blackhole")
+    time.sleep(1.2)  # what is known is old then
+
+
+def start(words, count=1):
+    return [subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                             stderr=subprocess.DEVNULL) for _ in range(count)]
+
+
+def wait_all(processes, seconds):
+    limit = time.monotonic() + scale(seconds)
+    for process in processes:
+        process.wait(max(limit - time.monotonic(), 0.01))
+
+
+MMAP = "import mmap, sys; print(mmap.mmap(open(sys.argv[1], 'rb').fileno(), 0, prot=1)[5])"
+
+
+@pytest.fixture
+def herd(server, mount):
+    """300 programs stuck at once in one session."""
+    data = os.urandom(1 << 20)
+    for index in range(150):
+        (mount / f"stuck/fs/f{index}").write_bytes(data)
+    big = os.urandom(10 << 20)
+    (mount / "other/fs/big").write_bytes(big)
+    mount.unmount()
+    mount.start()  # nothing is cached
+    blackhole(server, mount)
+    fs = mount / "stuck/fs"
+    processes = [start(["cat", fs / f"f{index}"])[0] for index in range(100)]
+    processes += start(["cat", fs / "f100"], 50)
+    processes += [start(["python3", "-c", MMAP, fs / f"f{100 + index}"])[0]
+                  for index in range(50)]
+    processes += start(["ls", fs], 50)
+    processes += [start(["dash", "-c", f": >> {fs}/f{index}"])[0] for index in range(50)]
+    yield processes, big
+    for process in processes:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.serial
+def test_another_session_answers_within_a_second(mount, herd):
+    processes, big = herd
+    time.sleep(1)
+    assert sum(process.poll() is None for process in processes) > 250
+    start_time = time.monotonic()
+    assert hashlib.sha256((mount / "other/fs/big").read_bytes()).digest() \
+        == hashlib.sha256(big).digest()
+    assert os.listdir(mount / "other/fs") == ["big"]
+    mount.read("stats")
+    mount.read("stuck/status")
+    assert time.monotonic() - start_time < scale(1)
+    wait_all(processes, TIMEOUT + 1)
+
+
+@pytest.mark.serial
+def test_each_dies_of_sigkill_within_a_second(mount, herd):
+    processes, _ = herd
+    time.sleep(0.5)
+    waiting = [process for process in processes if process.poll() is None]
+    assert len(waiting) > 200
+    for process in waiting:
+        process.kill()
+    wait_all(waiting, 1)
+
+
+@pytest.mark.serial
+def test_one_directory_full_of_creators(server, mount):
+    blackhole(server, mount)
+    processes = [start(["dash", "-c", f"echo x > {mount.mnt}/stuck/fs/new{index}"])[0]
+                 for index in range(32)]
+    wait_all(processes, TIMEOUT + 2)
+    assert all(process.returncode for process in processes)
+
+
+def test_ctrl_c_frees_what_does_not_catch_it(server, mount):
+    (mount / "stuck/fs/f").write_text("x")
+    blackhole(server, mount)
+    [process] = start(["stat", mount / "stuck/fs/f"])
+    time.sleep(0.5)
+    assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    wait_all([process], 1)
+
+
+def test_a_signal_that_is_caught_ends_nothing_and_hides_no_later_one(server, mount):
+    (mount / "stuck/fs/f").write_text("x")
+    blackhole(server, mount)
+    script = ("import os, signal, sys\n"
+              "signal.signal(signal.SIGUSR1, lambda *_: None)\n"
+              "print(flush=True)\n"
+              "os.stat(sys.argv[1])")
+    process = subprocess.Popen(["python3", "-c", script, mount / "stuck/fs/f"],
+                               stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    process.stdout.readline()
+    time.sleep(0.5)
+    process.send_signal(signal.SIGUSR1)
+    time.sleep(0.7)
+    assert process.poll() is None
+    process.kill()
+    wait_all([process], 1)
+    process.stdout.close()
+
+
+def test_calls_end_within_the_timeout_and_then_fail_fast(server, mount):
+    blackhole(server, mount)
+    begin = time.monotonic()
+    with pytest.raises(OSError) as caught:
+        os.listdir(mount / "stuck/fs/none")
+    assert caught.value.errno in (errno.ETIMEDOUT, errno.EHOSTUNREACH)
+    assert time.monotonic() - begin < scale(TIMEOUT + 1)
+    begin = time.monotonic()
+    with pytest.raises(OSError) as caught:
+        os.stat(mount / "stuck/fs/other")
+    assert caught.value.errno == errno.EHOSTUNREACH
+    assert time.monotonic() - begin < scale(2)
+    assert mount.status("stuck")["state"] == "unreachable"
+    server.set_faults()
+    wait_for(lambda: os.path.isdir(mount / "stuck/fs"), 10)
+    (mount / "stuck/fs/f").write_text("back")
+    assert mount.status("stuck")["state"] == "live"
+
+
+@pytest.mark.core
+def test_a_shell_keeps_its_directory(server, mount):
+    """An error answered to a LOOKUP would unhash the directory that it stands in."""
+    directory = mount / "stuck/fs/d/e"
+    directory.mkdir(parents=True)
+    (directory / "f").write_text("x")
+    shell = subprocess.Popen(["bash"], cwd=directory, stdin=subprocess.PIPE,
+                             stdout=subprocess.PIPE, text=True, bufsize=1)
+
+    def ask(line):
+        shell.stdin.write(line + "; echo end\n")
+        shell.stdin.flush()
+        answer = []
+        while (text := shell.stdout.readline().rstrip("\n")) != "end":
+            answer.append(text)
+        return answer
+
+    try:
+        assert ask("pwd -P") == [str(directory)]
+        port = server.port
+        server.stop()
+        deadline = time.monotonic() + 4
+        while time.monotonic() < deadline:
+            for path in (directory, directory.parent, mount / "stuck/fs", mount / "stuck"):
+                try:
+                    os.stat(path)
+                except OSError as error:
+                    assert error.errno in (errno.EHOSTUNREACH, errno.ETIMEDOUT)
+            time.sleep(0.2)
+        server.start()
+        assert server.port == port
+        # The stand-in keeps no session over a restart on the host profile; standing still counts.
+        assert ask("pwd -P") == [str(directory)]
+    finally:
+        shell.stdin.close()
+        shell.wait(scale(5))
+        shell.stdout.close()
+
+
+@pytest.mark.core
+def test_a_shell_keeps_its_directory_over_an_outage(server, mount):
+    directory = mount / "stuck/fs/d"
+    directory.mkdir()
+    (directory / "f").write_text("x")
+    fd = os.open(directory, os.O_RDONLY)
+    try:
+        prefix = mount.status("stuck")["id"][:13]
+        server.set_faults(f"*@{prefix}:*:status=503")
+        deadline = time.monotonic() + 3
+        while time.monotonic() < deadline:
+            try:
+                os.stat(directory / "f")
+                os.stat(directory)
+            except OSError:
+                pass
+            time.sleep(0.1)
+        server.set_faults()
+        wait_for(lambda: os.path.exists(f"/proc/self/fd/{fd}/f"), 15)
+        assert os.readlink(f"/proc/self/fd/{fd}") == str(directory)
+        assert os.listdir(fd) == ["f"]
+    finally:
+        os.close(fd)
+
+
+def test_sigterm_with_a_server_that_hangs(server, mount):
+    (mount / "stuck/fs/f").write_text("x")
+    blackhole(server, mount)
+    processes = start(["cat", mount / "stuck/fs/f"], 20) + start(["ls", mount / "stuck/fs"], 20)
+    time.sleep(0.5)
+    pid = mount.pid
+    mount.signal(signal.SIGTERM)
+    wait_for(lambda: not is_running(pid), 5)
+    wait_all(processes, 2)
+    mount.check_reports()
+
+
+def test_threads_of_one_session_are_bounded(server, start_mount):
+    """More programs than threads: the other session still answers."""
+    mount = start_mount(server.url, ["timeout=15"])
+    for name in ("stuck", "other"):
+        (mount / name).mkdir()
+    (mount / "other/fs/f").write_text("here")
+    blackhole(server, mount)
+    path = str(mount / "stuck/fs/none")
+    results = []
+
+    def stuck(index):
+        try:
+            os.stat(f"{path}{index}")
+        except OSError as error:
+            results.append(error.errno)
+
+    threads = [threading.Thread(target=stuck, args=(index,)) for index in range(1000)]
+    for thread in threads:
+        thread.start()
+    time.sleep(1)
+    begin = time.monotonic()
+    assert (mount / "other/fs/f").read_text() == "here"
+    mount.read("stats")
+    assert time.monotonic() - begin < scale(1)
+    for thread in threads:
+        thread.join()
+    assert len(results) == 1000
