@@ -209,10 +209,14 @@ static void draft_time(struct draft *draft, int64_t time_ns)
 	} else if (sbx_tools_has(&draft->req->program.tools, 't')) {
 		draft_take(draft, g_strdup_printf("@%s%" G_GUINT64_FORMAT ".%09u", sign, seconds,
 						  (unsigned)ns));
+	} else if (time_ns >= 0) {
+		draft_take(draft, g_strdup_printf("@%" G_GUINT64_FORMAT, seconds));
 	} else {
-		/* Down to the whole second, as a filesystem without fractions does. */
-		seconds += time_ns < 0 && ns > 0;
-		draft_take(draft, g_strdup_printf("@%s%" G_GUINT64_FORMAT, sign, seconds));
+		/* Down to the whole second, as filesystems do; BusyBox knows no "@-1". */
+		g_autoptr(GDateTime) date =
+			g_date_time_new_from_unix_utc(-(gint64)seconds - (ns > 0));
+
+		draft_take(draft, g_date_time_format(date, "%Y-%m-%d %H:%M:%S"));
 	}
 }
 

@@ -37,7 +37,7 @@ int sbx_pack_request_init(struct sbx_pack_request *req, const struct sbx_pack_op
 		error = sbx_program_request_add(&req->program, options->follow ? "1" : "0");
 	if (error == 0)
 		error = sbx_program_request_addf(&req->program, "%" G_GUINT64_FORMAT,
-						 req->options.max_bytes + 1);
+						 req->options.max_bytes + 2);
 	return error;
 }
 
@@ -240,7 +240,7 @@ static void place_content(const GByteArray *content, uint64_t max_bytes,
 	unsigned low = 0;
 	unsigned high = reply->count;
 
-	if (content->len > max_bytes)
+	if (content->len > max_bytes + 1)
 		return;
 	for (; low < high; low++) {
 		struct sbx_pack_item *item = &reply->items[low];

@@ -412,7 +412,8 @@ int sbx_program_unframe(const char *out, size_t out_len, const char *nonce, size
 	return 0;
 }
 
-int sbx_program_errno(const char *text)
+/* 0 when the line says nothing that is known. */
+static int line_errno(const char *line, size_t len)
 {
 	/* What tools and shells say in words of their own. */
 	static const struct {
@@ -425,8 +426,21 @@ int sbx_program_errno(const char *text)
 		{ "cannot overwrite existing file", EEXIST },
 		{ "are the same file", EINVAL },
 		{ "is a directory", EISDIR },
-		{ "file not found", ENOENT },
+		{ "Path has non-directory component", ENOTDIR },
 	};
+
+	for (size_t i = 0; i < G_N_ELEMENTS(sayings); i++) {
+		size_t suffix_len = strlen(sayings[i].suffix);
+
+		if (len >= suffix_len &&
+		    memcmp(line + len - suffix_len, sayings[i].suffix, suffix_len) == 0)
+			return sayings[i].error;
+	}
+	return sbx_errno_from_text(line, len);
+}
+
+int sbx_program_errno(const char *text)
+{
 	size_t len = strlen(text);
 	int error;
 
@@ -438,13 +452,16 @@ int sbx_program_errno(const char *text)
 		error = sbx_errno_from_name(text + 1, len - 1);
 		return error != 0 ? error : EIO;
 	}
-	for (size_t i = 0; i < G_N_ELEMENTS(sayings); i++) {
-		size_t suffix_len = strlen(sayings[i].suffix);
+	/* From the last line back: some tools say more after the reason, or less. */
+	while (true) {
+		const char *newline = memrchr(text, '\n', len);
+		size_t start = newline != NULL ? (size_t)(newline - text) + 1 : 0;
 
-		if (len >= suffix_len &&
-		    memcmp(text + len - suffix_len, sayings[i].suffix, suffix_len) == 0)
-			return sayings[i].error;
+		error = line_errno(text + start, len - start);
+		if (error != 0 && error != EIO)
+			return error;
+		if (newline == NULL)
+			return EIO;
+		len = start - 1;
 	}
-	error = sbx_errno_from_text(text, len);
-	return error != 0 ? error : EIO;
 }

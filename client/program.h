@@ -142,7 +142,7 @@ int sbx_program_unframe(const char *out, size_t out_len, const char *nonce, size
 			struct sbx_program_answer *ret_answer);
 
 /*
- * errno from what a tool or the shell said under LC_ALL=C: the last line's suffix, or "!NAME" for
+ * errno from what a tool or the shell said under LC_ALL=C: a line's suffix, or "!NAME" for
  * what a program decided itself. 0 for an empty text, EIO for one that is not known; positive.
  */
 int sbx_program_errno(const char *text);

@@ -12,6 +12,7 @@
 # and a dot. Umask 077: what is made without a mode is ours alone.
 
 umask 077
+export TZ=UTC0
 
 # run COMMAND...: runs it; E is why it failed.
 run() {
@@ -82,7 +83,7 @@ put() {
 	shift 2
 	case $kind in
 	p) show "$1" >"$o" || run sink "$o" "$1" ;;
-	b) printf %s "$@" | base64 -d >"$o" || run sink64 "$o" "$@" ;;
+	b) sink64 "$o" "$@" || run sink64 "$o" "$@" ;;
 	esac
 }
 
@@ -93,15 +94,21 @@ show() {
 	esac
 }
 
-# The same again after a failure, to hear why: a shell's own printf does not say.
+# sink FILE ARG, sink64 FILE ARG...: after a failure once more, to hear why: a shell's own printf
+# does not say.
 sink() {
 	show "$2" | cat >"$1"
 }
 
+# Not every base64 tells that it could not write; cat does.
 sink64() {
 	o=$1
 	shift
-	printf %s "$@" | base64 -d >"$o"
+	if has R; then
+		printf %s "$@" | base64 -d >"$o"
+	else
+		printf %s "$@" | base64 -d | cat >"$o"
+	fi
 }
 
 # aside FILE INDEX: keeps the file under another name, if that is asked for and can be.
@@ -217,7 +224,8 @@ do_mkdir() {
 	run mkdir "$p"
 	s=$?
 	umask 077
-	[ $s -ne 0 ] || [ "$2" = - ] || run chmod "$2" "$p"
+	[ $s -eq 0 ] || return
+	[ "$2" = - ] || run chmod "$2" "$p"
 }
 
 do_rmdir() {
@@ -400,7 +408,15 @@ do_patch() {
 	set -- $pieces
 	while [ $# -gt 4 ]; do
 		eval "f=\$q$4"
-		[ "$4" -ne 0 ] || f=$x
+		if [ "$1" = t ] || [ "$4" -eq 0 ]; then
+			f=$x
+		elif regular "$f"; then
+			n=$(stat -c %s "$f")
+			E=!EIO
+			[ $(($3 + $5)) -le "${n:-0}" ] || return
+		else
+			return
+		fi
 		case $1 in
 		w) transfer "$f" "$5" "$p" "$2" "$3" || return ;;
 		a) append "$f" "$5" "$p" "$3" || return ;;
@@ -502,7 +518,7 @@ do_save() {
 ops() {
 	op=0 last=0 dirty=
 	while [ $# -gt 1 ]; do
-		verb=$1 n=$2 i=1 args=
+		verb=$1 argc=$2 i=1 args=
 		shift 2
 		E='' F='' op=$((op + 1)) was=$dirty
 		case $verb in
@@ -511,7 +527,7 @@ ops() {
 			[ $last -eq 0 ] || verb=
 			;;
 		esac
-		while [ $i -le "$n" ]; do
+		while [ $i -le "$argc" ]; do
 			args="$args \"\${$i}\""
 			i=$((i + 1))
 		done
@@ -523,7 +539,7 @@ ops() {
 			E=${E:-!EIO} last=1
 		fi
 		printf 'r%s\0%s\0' "$F" "$E"
-		shift "$n"
+		shift "$argc"
 	done
 	if [ -n "$dirty" ]; then
 		set +f
@@ -535,7 +551,7 @@ ops() {
 answer() {
 	[ $kept -eq 1 ] || printf 'o\0'
 	ops "$@"
-	eval "attrs f 0 $reports"
+	[ -z "$reports" ] || eval "attrs f 0 $reports"
 	printf 'e\0'
 }
 

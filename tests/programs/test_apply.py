@@ -1,0 +1,437 @@
+"""apply: names, attributes and errors, as the system calls would do them."""
+
+import errno
+import os
+import stat
+import subprocess
+
+import pytest
+
+from sandbox import AND, EXCL, NOREPLACE, DriverError, lstat, seen
+from test_scan import NAMES, path, write
+
+NOW, OMIT = "now", "omit"
+
+
+def content(box, name):
+    with open(path(box, name), "rb") as file:
+        return file.read()
+
+
+def check(box, reply, *names):
+    """The attributes in the reply are what is there now."""
+    for name in names:
+        told = reply.paths[os.fsencode(name)]
+        assert told.present == os.path.lexists(path(box, name)), name
+        if told.present:
+            assert seen(told.attr) == lstat(path(box, name)), name
+
+
+def test_mkdir_rmdir(box):
+    for mode in ("755", "700", "0", "123", "777"):
+        error, reply = box.do("mkdir", f"d{mode}", mode)
+        assert error == 0 and reply.paths[b"d" + mode.encode()].attr.mode == 0o40000 | int(mode, 8)
+        check(box, reply, "d" + mode, "")
+    assert box.do("mkdir", "d755", "755")[0] == errno.EEXIST
+    assert box.do("mkdir", "no/d", "755")[0] == errno.ENOENT
+    write(box, "f")
+    assert box.do("mkdir", "f", "755")[0] == errno.EEXIST
+    assert box.do("mkdir", "f/d", "755")[0] == errno.ENOTDIR
+    os.symlink("nowhere", path(box, "l"))
+    assert box.do("mkdir", "l", "755")[0] == errno.EEXIST
+    error, reply = box.do("rmdir", "d755")
+    assert error == 0 and not reply.paths[b"d755"].present
+    check(box, reply, "")
+    write(box, "d700/f")
+    assert box.do("rmdir", "d700")[0] == errno.ENOTEMPTY
+    assert box.do("rmdir", "d755")[0] == errno.ENOENT
+    assert box.do("rmdir", "f")[0] == errno.ENOTDIR
+    os.symlink("d777", path(box, "ld"))
+    assert box.do("rmdir", "ld")[0] == errno.ENOTDIR
+
+
+def test_setgid_directory(box):
+    assert box.do("mkdir", "s", "2775")[1].paths[b"s"].attr.mode == 0o42775
+    assert box.do("chmod", "s", "755")[1].paths[b"s"].attr.mode == 0o40755
+
+
+def test_unlink(box):
+    write(box, "f", b"1")
+    os.link(path(box, "f"), path(box, "g"))
+    os.symlink("g", path(box, "l"))
+    os.mkdir(path(box, "d"))
+    os.symlink("d", path(box, "ld"))
+    os.mkfifo(path(box, "p"))
+    for name in ("f", "l", "ld", "p"):
+        error, reply = box.do("unlink", name)
+        assert error == 0
+        check(box, reply, name, "")
+        assert not reply.paths[name.encode()].present
+    assert content(box, "g") == b"1"
+    assert box.do("unlink", "f")[0] == errno.ENOENT
+    assert box.do("unlink", "g/x")[0] == errno.ENOTDIR
+    assert box.do("unlink", "d")[0] == errno.EISDIR
+    os.chmod(path(box, "g"), 0)
+    assert box.do("unlink", "g")[0] == 0
+
+
+def test_unlink_held(box):
+    write(box, "f", b"held")
+    ino = os.stat(path(box, "f")).st_ino
+    error, reply = box.do("unlink", "f", held=".sbxfs/held/1")
+    assert error == 0 and reply.results[0].set_aside
+    held = reply.paths[b".sbxfs/held/1"]
+    assert held.present and held.attr.ino == ino and held.attr.nlink == 1
+    assert content(box, ".sbxfs/held/1") == b"held"
+    # What can't be linked is gone all the same, and the answer says so.
+    os.symlink("x", path(box, "l"))
+    error, reply = box.do("unlink", "l", held=".sbxfs/held/2")
+    assert error == 0 and not reply.results[0].set_aside
+    assert not reply.paths[b".sbxfs/held/2"].present
+
+
+@pytest.mark.parametrize("new", (False, True))
+def test_rename_table(box, new):
+    """Every kind over every kind, beside what rename(2) says."""
+    kinds = {
+        "file": lambda p: open(p, "wb").close(),
+        "dir": os.mkdir,
+        "full": lambda p: (os.mkdir(p), open(os.path.join(p, "in"), "wb").close()),
+        "link": lambda p: os.symlink("nowhere", p),
+        "linkdir": lambda p: os.symlink(".", p),
+        "fifo": os.mkfifo,
+        "none": lambda p: None,
+    }
+    request = box.apply()
+    cases = []
+    for a, make_a in kinds.items():
+        for b, make_b in kinds.items():
+            for place in ("ours", "theirs"):
+                os.makedirs(path(box, place), exist_ok=True)
+                make_a(os.path.join(box.root, place, f"{a}-{b}-1"))
+                make_b(os.path.join(box.root, place, f"{a}-{b}-2"))
+            old, name = (os.path.join(box.root, "theirs", f"{a}-{b}-{i}") for i in (1, 2))
+            want = 0
+            if new and os.path.lexists(name) and os.path.lexists(old):
+                want = errno.EEXIST
+            else:
+                try:
+                    os.rename(old, name)
+                except OSError as error:
+                    want = error.errno
+            if new and a in ("dir", "full") and want == 0 and not box.has("N"):
+                want = errno.EINVAL
+                os.rename(name, old)
+            cases.append((a, b, want))
+            request.rename(f"ours/{a}-{b}-1", f"ours/{a}-{b}-2", flags=NOREPLACE if new else 0)
+    reply = request.send()
+    for (a, b, want), result in zip(cases, reply.results):
+        assert result.error == want, (a, b, result)
+    assert tree(path(box, "ours")) == tree(path(box, "theirs"))
+    check(box, reply, *[f"ours/{a}-{b}-{i}" for a, b, _ in cases for i in (1, 2)], "ours")
+
+
+def tree(top):
+    return sorted((os.path.relpath(os.path.join(where, name), top),
+                   stat.S_IFMT(os.lstat(os.path.join(where, name)).st_mode))
+                  for where, dirs, files in os.walk(top) for name in dirs + files)
+
+
+def test_rename_corners(box):
+    os.makedirs(path(box, "d/e"))
+    write(box, "f", b"f")
+    os.link(path(box, "f"), path(box, "g"))
+    assert box.do("rename", "d", "d/e/x")[0] == errno.EINVAL
+    assert box.do("rename", "d", "d/x")[0] == errno.EINVAL
+    assert box.do("rename", "d/e", "d")[0] == errno.ENOTEMPTY
+    assert box.do("rename", "f", "f/x")[0] == errno.ENOTDIR
+    assert box.do("rename", "f", "no/x")[0] == errno.ENOENT
+    assert box.do("rename", "d", "d")[0] == 0
+    # Two names of one file: nothing is done.
+    assert box.do("rename", "f", "g")[0] == 0
+    assert os.path.exists(path(box, "f")) and os.path.exists(path(box, "g"))
+    write(box, "h", b"new")
+    write(box, "old", b"old")
+    error, reply = box.do("rename", "h", "old", held=".sbxfs/held/a")
+    assert error == 0 and reply.results[0].set_aside
+    assert (content(box, "old"), content(box, ".sbxfs/held/a")) == (b"new", b"old")
+    check(box, reply, "h", "old", "", ".sbxfs/held/a")
+    # A directory is never entered by accident.
+    os.mkdir(path(box, "empty"))
+    assert box.do("rename", "d", "empty")[0] == 0
+    assert os.listdir(path(box, "empty")) == [b"e"]
+
+
+def test_rename_to_another_device(box):
+    if not os.path.isdir("/dev/shm") or os.stat("/dev/shm").st_dev == os.stat(box.root).st_dev:
+        pytest.skip("no second filesystem")
+    write(box, "f", b"f")
+    there = f"/dev/shm/programs-{os.getpid()}-{box.kind}"
+    assert box.do("rename", "f", there)[0] == errno.EXDEV
+    assert not os.path.exists(there) and content(box, "f") == b"f"
+
+
+def test_link(box):
+    write(box, "f", b"f")
+    os.mkdir(path(box, "d"))
+    os.symlink("f", path(box, "l"))
+    error, reply = box.do("link", "f", "g")
+    assert error == 0 and reply.paths[b"g"].attr.nlink == 2
+    check(box, reply, "f", "g", "")
+    assert box.do("link", "f", "d")[0] == errno.EEXIST
+    assert box.do("link", "f", "l")[0] == errno.EEXIST
+    assert box.do("link", "no", "x")[0] == errno.ENOENT
+    assert box.do("link", "f", "no/x")[0] == errno.ENOENT
+    assert box.do("link", "d", "x")[0] == errno.EPERM
+    assert os.listdir(path(box, "d")) == []
+    assert box.do("link", "l", "m")[0] == 0
+    assert os.readlink(path(box, "m")) == b"f"
+
+
+def test_symlink(box):
+    texts = NAMES + [b"/etc/passwd", b"x" * 4095, b"//", b"a/", b" "]
+    request = box.apply()
+    for i, text in enumerate(texts):
+        request.symlink(f"l{i}", text)
+    reply = request.send()
+    for i, text in enumerate(texts):
+        assert reply.results[i].error == 0, text
+        assert os.readlink(path(box, f"l{i}")) == text
+        assert reply.paths[b"l%d" % i].link == text
+    os.mkdir(path(box, "d"))
+    os.symlink("d", path(box, "ld"))
+    for name in ("d", "ld", "l0"):
+        assert box.do("symlink", name, "x")[0] == errno.EEXIST
+    assert os.listdir(path(box, "d")) == []
+    assert box.do("symlink", "x", b"")[0] == errno.ENOENT
+    assert box.do("symlink", "no/x", b"y")[0] == errno.ENOENT
+
+
+def test_chmod(box):
+    write(box, "f")
+    for mode in ("600", "755", "0", "7777", "4711", "644"):
+        error, reply = box.do("chmod", "f", mode)
+        assert error == 0 and reply.paths[b"f"].attr.mode == 0o100000 | int(mode, 8)
+    os.symlink("f", path(box, "l"))
+    assert box.do("chmod", "l", "600")[0] == errno.EOPNOTSUPP
+    assert box.do("chmod", "no", "600")[0] == errno.ENOENT
+    assert box.do("chmod", "f/x", "600")[0] == errno.ENOTDIR
+
+
+@pytest.mark.parametrize("atime,mtime", (
+    (1_600_000_000_123456789, 1_500_000_000_987654321), (10**9, 10**9), (0, 0), (1, 999999999),
+    (-5_500_000_000, -1_000_000_001), (2**32 * 10**9 + 7, 2**33 * 10**9), (OMIT, 77 * 10**9),
+    (77 * 10**9, OMIT), (OMIT, OMIT), (NOW, NOW), (NOW, 5 * 10**9), (5 * 10**9, NOW)))
+def test_utimens(box, atime, mtime):
+    write(box, "f")
+    os.mkdir(path(box, "d"))
+    os.symlink("nowhere", path(box, "l"))
+    for name in ("f", "d", "l"):
+        os.utime(path(box, name), ns=(10**18, 10**18), follow_symlinks=False)
+        error, reply = box.do("utimens", name, atime, mtime)
+        assert error == 0
+        st = os.lstat(path(box, name))
+        # The attributes of a link come with its text, and reading that sets its atime.
+        times = ((atime, st.st_atime_ns), (mtime, st.st_mtime_ns))
+        for want, found in times[name == "l":]:
+            if want == OMIT:
+                assert found == 10**18
+            elif want == NOW:
+                assert abs(found - st.st_ctime_ns) < 10**9
+            elif box.has("t"):
+                assert found == want
+            else:
+                assert found == want // 10**9 * 10**9
+        check(box, reply, name)
+    assert box.do("utimens", "no", NOW, NOW)[0] == errno.ENOENT
+    assert not os.path.exists(path(box, "no"))
+    assert box.do("utimens", "f/x", 1, 1)[0] == errno.ENOTDIR
+
+
+def test_truncate_extend(box):
+    write(box, "f", b"0123456789")
+    for size in (4, 0, 5000, 5 << 30, 3):
+        error, reply = box.do("truncate", "f", size)
+        assert error == 0 and reply.paths[b"f"].attr.size == size
+        check(box, reply, "f")
+    for size, want in ((2, 3), (10, 10), (6 << 30, 6 << 30)):
+        error, reply = box.do("extend", "f", size)
+        assert error == 0 and reply.paths[b"f"].attr.size == want
+    os.symlink("f", path(box, "l"))
+    os.mkdir(path(box, "d"))
+    os.mkfifo(path(box, "p"))
+    for verb in ("truncate", "extend"):
+        for name, why in (("l", errno.ELOOP), ("d", errno.EISDIR), ("p", errno.EINVAL),
+                          ("no", errno.ENOENT), ("f/x", errno.ENOTDIR)):
+            assert box.do(verb, name, 7)[0] == why
+    assert os.stat(path(box, "f")).st_size == 6 << 30
+    assert not os.path.exists(path(box, "no"))
+
+
+def test_create(box):
+    for mode in ("644", "600", "755", "0", "666", "511"):
+        error, reply = box.do("create", "f" + mode, mode)
+        told = reply.paths[b"f" + mode.encode()].attr
+        assert error == 0 and told.mode == 0o100000 | int(mode, 8) and told.size == 0
+        check(box, reply, "f" + mode, "")
+    os.mkdir(path(box, "d"))
+    os.symlink("nowhere", path(box, "l"))
+    os.mkfifo(path(box, "p"))
+    write(box, "full", b"x")
+    for name in ("f644", "d", "l", "p", "full"):
+        assert box.do("create", name, "644")[0] == errno.EEXIST
+    assert content(box, "full") == b"x"
+    assert not os.path.lexists(path(box, "nowhere"))
+    assert box.do("create", "no/f", "644")[0] == errno.ENOENT
+    assert box.do("create", "full/f", "644")[0] == errno.ENOTDIR
+
+
+def test_create_race(box):
+    """Of many that create one name, one succeeds."""
+    won = 0
+    for _ in range(5):
+        request = box.apply()
+        for _ in range(4):
+            request.create("one", "644")
+        won += request.send().errors.count(0)
+    assert won == 1
+
+
+def test_expect(box):
+    write(box, "f", b"1")
+    st = os.stat(path(box, "f"))
+    assert box.do("expect", "f", st.st_dev, st.st_ino)[0] == 0
+    assert box.do("expect", "f", st.st_dev, st.st_ino + 1)[0] == errno.ESTALE
+    assert box.do("expect", "no", st.st_dev, st.st_ino)[0] == errno.ENOENT
+
+
+def test_sequence_and_dependence(box):
+    request = box.apply()
+    request.mkdir("d", "755")
+    request.create("d/f", "644", flags=AND)
+    request.mkdir("d", "755")
+    request.unlink("d/f", flags=AND)
+    request.rmdir("d", flags=AND)
+    request.mkdir("e", "755")
+    request.rename("d/f", "e/g", flags=AND)
+    reply = request.send()
+    assert reply.errors == [0, 0, errno.EEXIST, errno.ECANCELED, errno.ECANCELED, 0, 0]
+    assert os.listdir(path(box, "e")) == [b"g"]
+    check(box, reply, "d", "d/f", "e", "e/g", "")
+
+
+def test_names(box):
+    request = box.apply()
+    for name in NAMES:
+        request.mkdir(b"a" + name[1:] if len(name) > 254 else b"a" + name, "755")
+        request.create(name, "644")
+    reply = request.send()
+    assert set(reply.errors) == {0}
+    assert set(NAMES) <= set(os.listdir(os.fsencode(box.root)))
+    check(box, reply, *NAMES)
+    request = box.apply()
+    for name in NAMES:
+        request.rename(name, b"z" + name[1:])
+    assert set(request.send().errors) == {0}
+    names = os.listdir(os.fsencode(box.root))
+    request = box.apply()
+    for name in names:
+        if name != b".sbxfs":
+            request.rmdir(name) if os.path.isdir(path(box, name)) else request.unlink(name)
+    assert set(request.send().errors) == {0}
+    assert os.listdir(box.root) == [".sbxfs"]
+
+
+def test_refused_paths(box):
+    request = box.apply()
+    for name, why in ((b"../x", errno.EINVAL), (b"a/../b", errno.EINVAL), (b"a//b", errno.EINVAL),
+                      (b"a/", errno.EINVAL), (b"./a", errno.EINVAL), (b"a", 0), (b"a/./b", errno.EINVAL),
+                      (b"x" * 256, errno.ENAMETOOLONG), (b"x/" * 2100 + b"y", errno.ENAMETOOLONG)):
+        try:
+            request.create(name, "644")
+            assert why == 0
+        except DriverError as error:
+            assert error.errno == why, name
+    assert request.send().errors == [0]
+
+
+def test_exactly_once(box):
+    request = box.apply("id-1")
+    request.mkdir("d", "755")
+    request.rmdir("no")
+    first = request.send()
+    os.rmdir(path(box, "d"))
+    again = request.send()
+    assert not first.repeated and again.repeated
+    assert first.errors == again.errors == [0, errno.ENOENT]
+    assert first.paths == again.paths
+    assert not os.path.exists(path(box, "d"))
+    assert os.listdir(path(box, ".sbxfs/ops")) == [b"id-1"]
+
+
+def test_once_while_it_runs(box):
+    """The same id while the first is under way, and after its owner died."""
+    write(box, ".sbxfs/ops/id-2")
+    request = box.apply("id-2")
+    request.mkdir("d", "755")
+    waiter = subprocess.Popen(["sh", "-c", 'sleep 1; printf %s "$1" >"$2"', "sh",
+                               "not yet", path(box, ".sbxfs/ops/id-2")])
+    with pytest.raises(DriverError) as caught:
+        request.send()
+    assert waiter.wait() == 0
+    assert caught.value.errno == errno.EINPROGRESS
+    os.utime(path(box, ".sbxfs/ops/id-2"), (1, 1))
+    with pytest.raises(DriverError) as caught:
+        request.send()
+    assert caught.value.errno == errno.EUCLEAN
+    assert not os.path.exists(path(box, "d"))
+
+
+def test_work_directory_is_made(box):
+    subprocess.run(["rm", "-rf", path(box, ".sbxfs")], check=True)
+    error, reply = box.do("create", "f", "644")
+    assert error == 0 and not reply.not_kept
+    assert content(box, ".sbxfs/.gitignore") == b"*\n"
+    for name in ("", "/stage", "/ops", "/held", "/jobs"):
+        assert os.stat(path(box, ".sbxfs" + name)).st_mode & 0o7777 == 0o700
+
+
+def test_without_work_directory(box):
+    """Names can be removed although nothing can be kept."""
+    subprocess.run(["rm", "-rf", path(box, ".sbxfs")], check=True)
+    write(box, ".sbxfs")
+    write(box, "f")
+    error, reply = box.do("unlink", "f")
+    assert error == 0 and reply.not_kept
+
+
+def test_sweep(box):
+    for name in ("stage/a", "held/b", "ops/c"):
+        write(box, ".sbxfs/" + name)
+    os.utime(path(box, ".sbxfs/stage/a"), (1, 1))
+    write(box, ".sbxfs/stage/new")
+    request = box.apply("mine")
+    request.sweep("stage", 10)
+    request.sweep("held", 0)
+    request.sweep("ops", 0)
+    assert request.send().errors == [0, 0, 0]
+    assert os.listdir(path(box, ".sbxfs/stage")) == [b"new"]
+    assert os.listdir(path(box, ".sbxfs/held")) == []
+    assert os.listdir(path(box, ".sbxfs/ops")) == [b"mine"]
+
+
+def test_limits(box):
+    box.limits(command=24 * 1024)
+    request = box.apply()
+    added = 0
+    with pytest.raises(DriverError) as caught:
+        for i in range(1000):
+            request.create(f"some-file-{i}", "644")
+            added += 1
+    assert caught.value.errno == errno.E2BIG and added > 50
+    reply = request.send()
+    assert reply.errors == [0] * added
+    with pytest.raises(DriverError) as caught:
+        box.limits(arg=4096)
+        box.do("create", "x", "644")
+    assert caught.value.errno == errno.E2BIG
