@@ -35,6 +35,7 @@ struct sbx_workspace;
 
 struct sbx_jobs_options {
 	const char *extra_root; /* -o jobs_root=, absolute in the sandbox; NULL */
+	int64_t ttl_ms; /* how old a list may be */
 	unsigned int keep; /* -o jobs_keep= */
 	uint64_t cache_size_bytes; /* bound of all log spools together */
 };

@@ -1,0 +1,678 @@
+#include "client/jobs.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "client/jobs_impl.h"
+#include "client/provider.h"
+#include "client/session.h"
+#include "client/statedir.h"
+#include "client/workspace/names.h"
+
+/* An open file that was read or looked at counts as a reader for this long. */
+#define READER_MS 15000
+/* Who asks whether a job has ended gets an answer this young while it keeps asking. */
+#define LOOKING_MS	    2000
+#define LOOKING_INTERVAL_MS 1000
+#define INTERVAL_MIN_MS	    250
+#define INTERVAL_MAX_MS	    5000
+/* Jobs in one poll; the others come with the next. */
+#define POLL_ITEMS_MAX	64
+#define CHUNK_MIN_BYTES (64u << 10)
+#define INDEX_BYTES_MAX (1 << 20)
+
+/* Spools -------------------------------------------------------------------------------------- */
+
+/* One start of one id: a later job of the same id never gets the bytes of an earlier one. */
+static char *spool_name(const struct sbx_job *job, const char *suffix)
+{
+	return g_strdup_printf("%s.%s.%s", job->id, job->op[0] ? job->op : "x", suffix);
+}
+
+void job_spool_open_locked(struct sbx_job *job)
+{
+	struct sbx_jobs *jobs = job->jobs;
+	g_autofree char *name = spool_name(job, "log");
+	struct stat st;
+
+	if (job->spool_fd >= 0)
+		return;
+	if (jobs->spool_dirfd >= 0)
+		job->spool_fd = openat(jobs->spool_dirfd, name,
+				       O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+	/* Without a directory the log lives as long as the mount. */
+	if (job->spool_fd < 0)
+		job->spool_fd = memfd_create("sbxfs-job", MFD_CLOEXEC);
+	/* A log without an id of its own may be another's: fetched anew. */
+	if (!job->op[0])
+		(void)!ftruncate(job->spool_fd, 0);
+	if (fstat(job->spool_fd, &st) == 0 && !job->spooled) {
+		job->spooled = (uint64_t)st.st_size;
+		jobs->spool_bytes += job->spooled;
+	}
+}
+
+void job_spool_remove_locked(struct sbx_job *job)
+{
+	struct sbx_jobs *jobs = job->jobs;
+	static const char *const suffixes[] = { "log", "end" };
+
+	if (jobs->spool_dirfd < 0)
+		return;
+	for (size_t i = 0; i < G_N_ELEMENTS(suffixes); i++) {
+		g_autofree char *name = spool_name(job, suffixes[i]);
+
+		(void)unlinkat(jobs->spool_dirfd, name, 0);
+	}
+	jobs->spool_bytes -= MIN(jobs->spool_bytes, job->spooled);
+}
+
+/* Make room: the logs of ended jobs that nobody reads, in no order that anybody could rely on. */
+static void jobs_spool_evict_locked(struct sbx_jobs *jobs)
+{
+	GHashTableIter iter;
+	void *value;
+
+	g_hash_table_iter_init(&iter, jobs->by_id);
+	while (jobs->spool_bytes > jobs->options.cache_size_bytes &&
+	       g_hash_table_iter_next(&iter, NULL, &value)) {
+		struct sbx_job *job = value;
+
+		if (!sbx_job_state_is_final(job->state) || !job->spooled || job->spool_fd < 0 ||
+		    job->reader_until_ms > sbx_clock_ms() || ftruncate(job->spool_fd, 0) < 0)
+			continue;
+		jobs->spool_bytes -= MIN(jobs->spool_bytes, job->spooled);
+		job->spooled = 0;
+		job->spool_dropped = true;
+	}
+}
+
+/* An ended job whose log is here whole is remembered: it stays readable without its session. */
+static void job_save_end_locked(struct sbx_job *job)
+{
+	struct sbx_jobs *jobs = job->jobs;
+	g_autofree char *name = spool_name(job, "end");
+	g_autofree char *text = NULL;
+
+	if (jobs->spool_dirfd < 0 || !job->op[0])
+		return;
+	text = g_strdup_printf("%d %d %d %" G_GINT64_FORMAT " %" G_GUINT64_FORMAT " %u\n%s\n%s\n%s",
+			       (int)job->ended_state, job->has_exit_code, job->exit_code,
+			       job->ended_ms, job->remote_bytes, job->left, job->dir, job->op,
+			       job->meta ? job->meta : "");
+	(void)sbx_statedir_replace(jobs->spool_dirfd, name, text, strlen(text));
+}
+
+static void jobs_load_end(struct sbx_jobs *jobs, const char *name)
+{
+	g_autofree char *text = NULL;
+	g_auto(GStrv) lines = NULL;
+	g_autofree char *id = NULL;
+	int state, has_exit, code;
+	int64_t ended_ms;
+	uint64_t bytes;
+	unsigned int left;
+	struct sbx_job *job;
+	char *dot;
+
+	if (sbx_statedir_read(jobs->spool_dirfd, name, INDEX_BYTES_MAX, &text, NULL) < 0)
+		return;
+	lines = g_strsplit(text, "\n", 4);
+	if (g_strv_length(lines) != 4 ||
+	    sscanf(lines[0], "%d %d %d %" G_GINT64_FORMAT " %" G_GUINT64_FORMAT " %u", &state,
+		   &has_exit, &code, &ended_ms, &bytes, &left) != 6 ||
+	    state < SBX_JOB_EXITED || state > SBX_JOB_CRASHED)
+		return;
+	dot = g_strrstr(name, lines[2]);
+	if (!dot || dot <= name)
+		return;
+	id = g_strndup(name, (size_t)(dot - name - 1));
+	if (!sbx_job_id_is_valid(id) || g_hash_table_lookup(jobs->by_id, id))
+		return;
+	pthread_mutex_lock(&jobs->lock);
+	job = job_new_locked(jobs, id, lines[1], lines[2]);
+	job->ended = true;
+	job->ended_state = job->state = (enum sbx_job_state)state;
+	job->has_exit_code = has_exit;
+	job->exit_code = code;
+	job->ended_ms = ended_ms;
+	job->remote_bytes = bytes;
+	job->left = left;
+	job_spool_open_locked(job);
+	job_take_record_locked(job, &(struct sbx_job_record){ .meta = lines[3] }, 0);
+	pthread_mutex_unlock(&jobs->lock);
+	sbx_job_unref(job);
+}
+
+void jobs_spool_open(struct sbx_jobs *jobs)
+{
+	g_autofree char *relative = g_strdup_printf("jobs/%s", sbx_session_tag(jobs->session));
+	g_autofree char *path = NULL;
+	GDir *dir;
+	const char *name;
+
+	jobs->spool_dirfd =
+		sbx_statedir_cache_opendir(sbx_session_statedir(jobs->session), relative);
+	if (jobs->spool_dirfd < 0)
+		return;
+	path = g_strdup_printf("/proc/self/fd/%d", jobs->spool_dirfd);
+	dir = g_dir_open(path, 0, NULL);
+	if (!dir)
+		return;
+	while ((name = g_dir_read_name(dir)))
+		if (g_str_has_suffix(name, ".end"))
+			jobs_load_end(jobs, name);
+	g_dir_close(dir);
+}
+
+/* What is shown ------------------------------------------------------------------------------- */
+
+/* Bytes at the end of the spool that begin a character which is not whole. */
+static unsigned int spool_tail_partial(const struct sbx_job *job)
+{
+	unsigned char tail[4];
+	size_t n = MIN(job->spooled, 3);
+
+	if (!n || pread(job->spool_fd, tail, n, (off_t)(job->spooled - n)) != (ssize_t)n)
+		return 0;
+	for (size_t back = 1; back <= n; back++) {
+		unsigned char c = tail[n - back];
+		size_t need = c >= 0xf0 && c < 0xf8 ? 4 : c >= 0xe0 ? 3 : c >= 0xc2 ? 2 : 1;
+
+		if ((c & 0xc0) == 0x80)
+			continue;
+		return c < 0xf8 && c >= 0xc2 && need > back ? (unsigned int)back : 0;
+	}
+	return 0;
+}
+
+void job_update_visible_locked(struct sbx_job *job, bool grew)
+{
+	uint64_t visible = job->spooled;
+
+	if (job->ended && (job->spooled >= job->remote_bytes || job->spool_fd < 0)) {
+		bool is_new = !sbx_job_state_is_final(job->state);
+
+		job->state = job->ended_state;
+		if (is_new && job->spool_fd >= 0)
+			job_save_end_locked(job);
+	}
+	if (sbx_job_state_is_final(job->state)) {
+		job->visible = MAX(job->visible, job->remote_bytes);
+		return;
+	}
+	/* What was held back is shown when nothing came to complete it. */
+	if (grew)
+		visible -= spool_tail_partial(job);
+	job->visible = MAX(job->visible, visible);
+}
+
+/* Waiters that are due are taken off the list under the lock and told without it. */
+void job_tell_waiters_locked(struct sbx_job *job, int result)
+{
+	bool final = sbx_job_state_is_final(job->state);
+	int64_t now_ms = sbx_clock_ms();
+	struct sbx_job_waiter *due = NULL, **at = &job->waiters;
+
+	while (*at) {
+		struct sbx_job_waiter *waiter = *at;
+		bool is_over = waiter->until_ms && now_ms >= waiter->until_ms;
+
+		if (!final && result == 0 && !is_over) {
+			at = &waiter->next;
+			continue;
+		}
+		*at = waiter->next;
+		waiter->next = due;
+		waiter->queued = false;
+		due = waiter;
+	}
+	pthread_cond_broadcast(&job->jobs->changed);
+	if (!due)
+		return;
+	sbx_job_ref(job);
+	pthread_mutex_unlock(&job->jobs->lock);
+	while (due) {
+		struct sbx_job_waiter *next = due->next;
+
+		due->fn(due->arg, result < 0 ? result : final ? 0 : -ETIMEDOUT);
+		if (atomic_fetch_sub(&due->refs, 1) == 1) {
+			sbx_job_unref(due->job);
+			g_free(due);
+		}
+		due = next;
+	}
+	pthread_mutex_lock(&job->jobs->lock);
+	/* The table or the caller holds another reference. */
+	atomic_fetch_sub(&job->refs, 1);
+}
+
+/* The poll ------------------------------------------------------------------------------------ */
+
+static bool job_is_read_locked(const struct sbx_job *job, int64_t now_ms)
+{
+	return now_ms < job->reader_until_ms || job->waiters || job->waiting || job->wants_bytes;
+}
+
+/* Is there anything to be asked of @job? */
+static bool job_is_due_locked(const struct sbx_job *job, int64_t now_ms)
+{
+	if (job->removed || job->spool_fd < 0 || !job_is_read_locked(job, now_ms))
+		return false;
+	if (!job->ended)
+		return true;
+	return job->spooled < job->remote_bytes &&
+	       (job->wants_bytes || !sbx_job_state_is_final(job->state));
+}
+
+static void job_append_locked(struct sbx_job *job, const GByteArray *bytes)
+{
+	size_t len = bytes->len;
+
+	/* Never more than the log held when the job ended. */
+	if (job->ended)
+		len = (size_t)MIN((uint64_t)len, job->remote_bytes > job->spooled
+							 ? job->remote_bytes - job->spooled
+							 : 0);
+	if (len && pwrite(job->spool_fd, bytes->data, len, (off_t)job->spooled) == (ssize_t)len) {
+		job->spooled += len;
+		job->jobs->spool_bytes += len;
+	}
+}
+
+static bool poll_take_locked(struct sbx_jobs *jobs, struct sbx_job **polled,
+			     struct sbx_job_poll_item *items, size_t n, int64_t sent_ms)
+{
+	bool grew = false;
+
+	for (size_t i = 0; i < n; i++) {
+		struct sbx_job *job = polled[i];
+		uint64_t before = job->spooled;
+		bool was_dead = job->seen_dead;
+
+		if (!job->ended && items[i].log_bytes > job->remote_bytes)
+			job->remote_bytes = items[i].log_bytes;
+		/* A job without a leader of ours is judged by the list. */
+		job_take_end_locked(job, items[i].has_exit, items[i].exit_code, &items[i].end,
+				    items[i].life);
+		if (job->seen_dead && !was_dead && !job->ended)
+			jobs->poll_again = true;
+		if (items[i].bytes && before == items[i].offset)
+			job_append_locked(job, items[i].bytes);
+		if (job->spooled >= job->remote_bytes)
+			job->wants_bytes = false;
+		grew |= job->spooled > before;
+		job->polled_ms = sent_ms;
+		job_update_visible_locked(job, job->spooled > before);
+	}
+	jobs_spool_evict_locked(jobs);
+	for (size_t i = 0; i < n; i++)
+		job_tell_waiters_locked(polled[i], 0);
+	return grew;
+}
+
+static void poll_schedule_locked(struct sbx_jobs *jobs, int64_t delay_ms);
+
+/* Sends one poll of what is due. False: nothing was. Runs without the lock; jobs->polling is ours. */
+static bool poll_once(struct sbx_jobs *jobs)
+{
+	struct sbx_job_poll_item items[POLL_ITEMS_MAX] = { 0 };
+	struct sbx_job *polled[POLL_ITEMS_MAX];
+	struct sbx_call call = { .cancel = jobs->cancel,
+				 .stall_timeout_ms = sbx_session_options(jobs->session)->timeout_ms,
+				 .background = true };
+	struct sbx_exec_result result = { 0 };
+	struct sbx_exec_spec spec = { .env = sbx_program_environment(), .repeatable = true };
+	char nonce[SBX_NONCE_CHARS + 1];
+	g_auto(GStrv) argv = NULL;
+	int64_t sent_ms = sbx_clock_ms();
+	bool foreign = false, lagging = false, grew = false;
+	size_t n = 0, chunk;
+	GHashTableIter iter;
+	void *value;
+	int r;
+
+	pthread_mutex_lock(&jobs->lock);
+	g_hash_table_iter_init(&iter, jobs->by_id);
+	while (n < POLL_ITEMS_MAX && g_hash_table_iter_next(&iter, NULL, &value)) {
+		struct sbx_job *job = value;
+
+		if (!job_is_due_locked(job, sent_ms))
+			continue;
+		polled[n] = sbx_job_ref(job);
+		items[n].dir = job->dir;
+		items[n++].offset = job->spooled;
+		foreign |= !job->op[0] && !job->ended;
+	}
+	chunk = jobs->chunk_bytes;
+	pthread_mutex_unlock(&jobs->lock);
+	if (!n)
+		return false;
+
+	argv = sbx_job_poll_argv(items, n, chunk, nonce);
+	spec.argv = (const char *const *)argv;
+	r = sbx_session_exec(jobs->session, &call, &spec, &result);
+	if (r == 0) {
+		r = sbx_job_poll_decode(items, n, nonce, chunk, result.out, result.out_len);
+		sbx_exec_result_clear(&result);
+	}
+	/* Whether a process lives that is not ours: only the list knows how to look. */
+	if (r == 0 && foreign)
+		r = jobs_refresh_list(jobs, &call, sent_ms - LOOKING_INTERVAL_MS);
+
+	pthread_mutex_lock(&jobs->lock);
+	jobs->poll_result = r;
+	if (r == 0) {
+		grew = poll_take_locked(jobs, polled, items, n, sent_ms);
+		for (size_t i = 0; i < n; i++)
+			lagging |= job_is_due_locked(polled[i], sbx_clock_ms()) &&
+				   polled[i]->spooled < polled[i]->remote_bytes;
+	} else {
+		/* An answer that was cut: ask for less. */
+		if (r == -EMSGSIZE && jobs->chunk_bytes > CHUNK_MIN_BYTES) {
+			jobs->chunk_bytes /= 2;
+			jobs->poll_again = true;
+		}
+		for (size_t i = 0; i < n; i++)
+			job_tell_waiters_locked(polled[i], r == -ESTALE ? r : 0);
+	}
+	if (grew)
+		jobs->interval_ms = INTERVAL_MIN_MS;
+	else
+		jobs->interval_ms = CLAMP(jobs->interval_ms * 2, INTERVAL_MIN_MS, INTERVAL_MAX_MS);
+	jobs->poll_again |= lagging;
+	pthread_mutex_unlock(&jobs->lock);
+	for (size_t i = 0; i < n; i++) {
+		sbx_job_poll_item_clear(&items[i]);
+		sbx_job_unref(polled[i]);
+	}
+	return true;
+}
+
+/* How long the next poll may wait: less for who asks again and again whether a job has ended. */
+static int64_t poll_delay_locked(struct sbx_jobs *jobs)
+{
+	int64_t now_ms = sbx_clock_ms(), delay_ms = jobs->interval_ms;
+	GHashTableIter iter;
+	void *value;
+
+	if (jobs->poll_again)
+		return 0;
+	g_hash_table_iter_init(&iter, jobs->by_id);
+	while (g_hash_table_iter_next(&iter, NULL, &value)) {
+		const struct sbx_job *job = value;
+
+		if (job_is_due_locked(job, now_ms) &&
+		    (job->waiters || job->waiting || now_ms < job->looked_ms + LOOKING_MS))
+			delay_ms = MIN(delay_ms, LOOKING_INTERVAL_MS);
+	}
+	return delay_ms;
+}
+
+struct poll_start {
+	struct sbx_jobs *jobs;
+	uint64_t serial;
+};
+
+static int poll_run(void *arg)
+{
+	struct poll_start *start = arg;
+	struct sbx_jobs *jobs = start->jobs;
+	bool stale;
+
+	pthread_mutex_lock(&jobs->lock);
+	stale = jobs->stopped || jobs->polling || start->serial != jobs->poll_serial;
+	if (!stale) {
+		jobs->polling = true;
+		jobs->poll_again = false;
+	}
+	pthread_mutex_unlock(&jobs->lock);
+	g_free(start);
+	if (stale)
+		return 0;
+	if (poll_once(jobs)) {
+		pthread_mutex_lock(&jobs->lock);
+		jobs->polling = false;
+		poll_schedule_locked(jobs, poll_delay_locked(jobs));
+	} else {
+		pthread_mutex_lock(&jobs->lock);
+		jobs->polling = false;
+		jobs->interval_ms = 0;
+		if (jobs->poll_again)
+			poll_schedule_locked(jobs, 0);
+	}
+	pthread_cond_broadcast(&jobs->changed);
+	pthread_mutex_unlock(&jobs->lock);
+	return 0;
+}
+
+static void poll_schedule_locked(struct sbx_jobs *jobs, int64_t delay_ms)
+{
+	struct poll_start *start = g_new0(struct poll_start, 1);
+
+	start->jobs = jobs;
+	start->serial = ++jobs->poll_serial;
+	if (jobs_start_task_locked(jobs, delay_ms, poll_run, start) < 0)
+		g_free(start);
+}
+
+void jobs_poll_now_locked(struct sbx_jobs *jobs)
+{
+	if (jobs->polling)
+		jobs->poll_again = true;
+	else
+		poll_schedule_locked(jobs, 0);
+}
+
+/* Readers ------------------------------------------------------------------------------------- */
+
+static void job_reader_locked(struct sbx_job *job, int64_t now_ms)
+{
+	bool is_new = now_ms >= job->reader_until_ms;
+
+	job->reader_until_ms = now_ms + READER_MS;
+	if (is_new && job_is_due_locked(job, now_ms))
+		jobs_poll_now_locked(job->jobs);
+}
+
+int sbx_job_look(struct sbx_job *job, const struct sbx_call *call)
+{
+	struct sbx_jobs *jobs = job->jobs;
+	int64_t now_ms = sbx_clock_ms(), old_ms;
+	struct sbx_wait wait;
+	int r;
+
+	r = sbx_wait_begin(&wait, call, &jobs->changed, &jobs->lock);
+	if (r < 0)
+		return r;
+	pthread_mutex_lock(&jobs->lock);
+	job_reader_locked(job, now_ms);
+	job->looked_ms = now_ms;
+	/* As old as the next poll would be, had nobody looked. */
+	old_ms = now_ms - MIN(MAX(jobs->interval_ms, INTERVAL_MIN_MS), LOOKING_INTERVAL_MS);
+	while (r == 0 && !jobs->stopped && job->polled_ms < old_ms &&
+	       job_is_due_locked(job, sbx_clock_ms())) {
+		int64_t polled_ms = job->polled_ms;
+
+		if (!jobs->polling)
+			jobs_poll_now_locked(jobs);
+		r = sbx_wait_for(&wait);
+		if (r == 0 && !jobs->polling && job->polled_ms == polled_ms &&
+		    jobs->poll_result < 0)
+			r = jobs->poll_result;
+	}
+	pthread_mutex_unlock(&jobs->lock);
+	sbx_wait_end(&wait);
+	return r;
+}
+
+/* Bytes that are not spooled, and will not be: asked for by themselves. */
+static ssize_t job_fetch(struct sbx_job *job, const struct sbx_call *call, void *buf, size_t size,
+			 uint64_t offset)
+{
+	struct sbx_job_poll_item item = { .dir = job->dir, .offset = offset };
+	struct sbx_exec_spec spec = { .env = sbx_program_environment(), .repeatable = true };
+	struct sbx_exec_result result = { 0 };
+	char nonce[SBX_NONCE_CHARS + 1];
+	g_auto(GStrv) argv = sbx_job_poll_argv(&item, 1, size, nonce);
+	ssize_t n = 0;
+	int r;
+
+	spec.argv = (const char *const *)argv;
+	r = sbx_session_exec(job->jobs->session, call, &spec, &result);
+	if (r < 0)
+		return r;
+	r = sbx_job_poll_decode(&item, 1, nonce, size, result.out, result.out_len);
+	sbx_exec_result_clear(&result);
+	if (r < 0)
+		return -EIO;
+	if (item.bytes) {
+		n = (ssize_t)item.bytes->len;
+		memcpy(buf, item.bytes->data, item.bytes->len);
+	}
+	sbx_job_poll_item_clear(&item);
+	return n;
+}
+
+ssize_t sbx_job_read(struct sbx_job *job, const struct sbx_call *call, void *buf, size_t size,
+		     uint64_t offset)
+{
+	struct sbx_jobs *jobs = job->jobs;
+	struct sbx_wait wait;
+	bool fetch;
+	ssize_t n = 0;
+	int r;
+
+	r = sbx_wait_begin(&wait, call, &jobs->changed, &jobs->lock);
+	if (r < 0)
+		return r;
+	pthread_mutex_lock(&jobs->lock);
+	job_reader_locked(job, sbx_clock_ms());
+	/* All that is visible of an ended job is asked for; else what is visible is here. */
+	while (r == 0 && !job->spool_dropped && job->spool_fd >= 0 && offset < job->visible &&
+	       job->spooled < MIN(offset + size, job->visible) && !jobs->stopped) {
+		uint64_t spooled = job->spooled;
+
+		job->wants_bytes = true;
+		if (!jobs->polling)
+			jobs_poll_now_locked(jobs);
+		r = sbx_wait_for(&wait);
+		if (r == 0 && !jobs->polling && job->spooled == spooled && jobs->poll_result < 0)
+			r = jobs->poll_result;
+	}
+	if (r == 0 && offset < job->visible)
+		size = (size_t)MIN((uint64_t)size, job->visible - offset);
+	else
+		size = 0;
+	fetch = job->spool_dropped || job->spool_fd < 0;
+	pthread_mutex_unlock(&jobs->lock);
+	sbx_wait_end(&wait);
+	if (r < 0)
+		return r;
+	if (size)
+		n = fetch ? job_fetch(job, call, buf, size, offset)
+			  : pread(job->spool_fd, buf, size, (off_t)offset);
+	if (n < 0 && !fetch)
+		n = -errno;
+	return n;
+}
+
+int sbx_job_wait(struct sbx_job *job, const struct sbx_call *call, int64_t timeout_ms)
+{
+	struct sbx_jobs *jobs = job->jobs;
+	struct sbx_call bounded = { .cancel = call->cancel };
+	struct sbx_wait wait;
+	int r;
+
+	if (timeout_ms >= 0)
+		bounded.deadline_ms = sbx_clock_ms() + timeout_ms;
+	r = sbx_wait_begin(&wait, &bounded, &jobs->changed, &jobs->lock);
+	if (r < 0)
+		return r;
+	pthread_mutex_lock(&jobs->lock);
+	job->waiting++;
+	if (!sbx_job_state_is_final(job->state))
+		jobs_poll_now_locked(jobs);
+	while (r == 0 && !sbx_job_state_is_final(job->state) && !jobs->stopped)
+		r = sbx_wait_for(&wait);
+	job->waiting--;
+	pthread_mutex_unlock(&jobs->lock);
+	sbx_wait_end(&wait);
+	return r;
+}
+
+/* A waiter's time is over, whether or not a poll comes. */
+static int waiters_expire(void *arg)
+{
+	struct sbx_job *job = arg;
+
+	pthread_mutex_lock(&job->jobs->lock);
+	job_tell_waiters_locked(job, 0);
+	pthread_mutex_unlock(&job->jobs->lock);
+	sbx_job_unref(job);
+	return 0;
+}
+
+int sbx_job_wait_async(struct sbx_job *job, int64_t timeout_ms, void (*fn)(void *arg, int result),
+		       void *arg, struct sbx_job_waiter **ret_waiter)
+{
+	struct sbx_jobs *jobs = job->jobs;
+	struct sbx_job_waiter *waiter = g_new0(struct sbx_job_waiter, 1);
+	int r = 0;
+
+	waiter->job = sbx_job_ref(job);
+	waiter->until_ms = timeout_ms >= 0 ? sbx_clock_ms() + timeout_ms : 0;
+	waiter->fn = fn;
+	waiter->arg = arg;
+	waiter->queued = true;
+	atomic_init(&waiter->refs, 2);
+	*ret_waiter = waiter;
+	pthread_mutex_lock(&jobs->lock);
+	waiter->next = job->waiters;
+	job->waiters = waiter;
+	if (timeout_ms >= 0 && !jobs->stopped) {
+		sbx_job_ref(job);
+		r = jobs_start_task_locked(jobs, timeout_ms + 1, waiters_expire, job);
+		if (r < 0)
+			atomic_fetch_sub(&job->refs, 1);
+	}
+	if (jobs->stopped || r < 0) {
+		job_tell_waiters_locked(job, -ECANCELED);
+	} else {
+		job_tell_waiters_locked(job, 0);
+		if (!sbx_job_state_is_final(job->state))
+			jobs_poll_now_locked(jobs);
+	}
+	pthread_mutex_unlock(&jobs->lock);
+	return 0;
+}
+
+bool sbx_job_unwait(struct sbx_job_waiter *waiter)
+{
+	struct sbx_job *job = waiter->job;
+	bool was_queued;
+
+	pthread_mutex_lock(&job->jobs->lock);
+	was_queued = waiter->queued;
+	if (was_queued) {
+		struct sbx_job_waiter **at = &job->waiters;
+
+		while (*at != waiter)
+			at = &(*at)->next;
+		*at = waiter->next;
+		waiter->queued = false;
+		atomic_fetch_sub(&waiter->refs, 1);
+	}
+	pthread_mutex_unlock(&job->jobs->lock);
+	if (atomic_fetch_sub(&waiter->refs, 1) == 1) {
+		g_free(waiter);
+		sbx_job_unref(job);
+	}
+	return was_queued;
+}

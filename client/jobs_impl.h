@@ -1,0 +1,136 @@
+/*
+ * jobs_impl - what jobs.c (the table and what is asked of a job) and jobs_follow.c (the poll and the
+ * spools) share. Nobody else includes it. Locking: jobs.h; `_locked` means jobs->lock.
+ */
+#ifndef SBX_CLIENT_JOBS_IMPL_H
+#define SBX_CLIENT_JOBS_IMPL_H
+
+#include <glib.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "client/call.h"
+#include "client/job.h"
+#include "client/jobs.h"
+
+struct sbx_names;
+struct sbx_session;
+
+struct sbx_job_waiter {
+	struct sbx_job *job; /* a reference */
+	struct sbx_job_waiter *next; /* jobs->lock */
+	int64_t until_ms; /* 0: no bound */
+	void (*fn)(void *arg, int result);
+	void *arg;
+	bool queued; /* jobs->lock: fn has not been taken to run */
+	_Atomic int refs; /* the list's and the caller's */
+};
+
+struct sbx_job {
+	_Atomic int refs;
+	struct sbx_jobs *jobs; /* a reference */
+	char *id;
+	char *dir; /* in the sandbox, as its commands reach it from the workspace's root */
+	char *op; /* "" for one that was not started by us */
+
+	/* jobs->lock from here on */
+	enum sbx_job_state state;
+	bool has_exit_code;
+	int exit_code;
+	int64_t started_ms;
+	int64_t ended_ms;
+	unsigned int left;
+	char *meta; /* NULL: none yet */
+	char *command;
+	int64_t known_ms; /* monotonic, when it became known here */
+	bool removed;
+	bool mine; /* started by this mount */
+
+	uint64_t remote_bytes; /* what the log held when it was last seen; once ended: then */
+	bool ended; /* an end was seen; the state is shown when all is spooled */
+	enum sbx_job_state ended_state;
+	bool seen_dead; /* no leader and no exit, seen once: it may have ended between the looks */
+
+	int spool_fd;
+	uint64_t spooled; /* bytes of the log that are here, from 0 */
+	uint64_t visible;
+	bool spool_dropped; /* taken away to make room: read from the sandbox */
+
+	int64_t reader_until_ms; /* somebody reads until then */
+	int64_t looked_ms; /* when somebody last asked whether it has ended */
+	bool wants_bytes; /* somebody waits for bytes that are not spooled */
+	int64_t polled_ms; /* when the last answered poll of it was sent */
+	unsigned int waiting; /* threads in sbx_job_wait() */
+	struct sbx_job_waiter *waiters;
+};
+
+struct sbx_jobs {
+	_Atomic int refs;
+	struct sbx_workspace *ws;
+	struct sbx_names *names;
+	struct sbx_session *session;
+	struct sbx_jobs_options options;
+	char *extra_root;
+	char *spare_root;
+	struct sbx_cancel *cancel; /* fires when it ends */
+
+	pthread_mutex_t lock;
+	pthread_cond_t changed; /* a poll, a list or a task has ended */
+	GHashTable *by_id; /* id -> struct sbx_job, a reference each */
+	bool stopped;
+	unsigned int tasks; /* of ours that run on the pool */
+
+	int64_t listed_ms; /* when the last answered list was sent; 0: never */
+	uint64_t listed_epoch;
+	bool listing;
+	int list_result;
+
+	bool polling;
+	bool poll_again; /* at once after the one under way */
+	uint64_t poll_serial; /* a delayed poll of another serial is stale */
+	int64_t interval_ms;
+	int poll_result;
+	size_t chunk_bytes;
+
+	int spool_dirfd;
+	uint64_t spool_bytes;
+};
+
+/* A job that becomes known; a reference that the table holds as well. */
+struct sbx_job *job_new_locked(struct sbx_jobs *jobs, const char *id, const char *dir,
+			       const char *op);
+/* Take over what a list or a poll told; starts what waits for a final state. */
+void job_take_record_locked(struct sbx_job *job, const struct sbx_job_record *record,
+			    int64_t clock_s);
+void job_take_end_locked(struct sbx_job *job, bool has_exit, int exit_code,
+			 const struct sbx_job_end *end, enum sbx_job_life life);
+/* Run what waits for @job when its state is final. Unlocks and locks again. */
+void job_tell_waiters_locked(struct sbx_job *job, int result);
+
+/* A list of all jobs, sent after @not_before_ms; single flight. -errno of the request. */
+int jobs_refresh_list(struct sbx_jobs *jobs, const struct sbx_call *call, int64_t not_before_ms);
+
+/* Directories that hold jobs of this session, NULL at the end; g_free() the array alone. */
+const char **jobs_roots(struct sbx_jobs *jobs);
+/* One run of joblook.sh. @request is cleared. */
+int jobs_look(struct sbx_jobs *jobs, const struct sbx_call *call,
+	      struct sbx_program_request *request, bool repeatable, struct sbx_job_look **ret_look);
+
+/* Start a task on the pool. sbx_jobs_free() waits for those that run; @fn runs in any case, with
+ * jobs->stopped set when it comes too late, and then touches nothing but its own. */
+int jobs_start_task_locked(struct sbx_jobs *jobs, int64_t delay_ms, int (*fn)(void *arg),
+			   void *arg);
+
+/* jobs_follow.c ----------------------------------------------------------------------------- */
+
+/* Open the directory of spools and load what is known of ended jobs. */
+void jobs_spool_open(struct sbx_jobs *jobs);
+/* Find or make the spool of @job. */
+void job_spool_open_locked(struct sbx_job *job);
+void job_spool_remove_locked(struct sbx_job *job);
+/* Have a poll sent now. */
+void jobs_poll_now_locked(struct sbx_jobs *jobs);
+/* What is shown of a job's log and state follows from what is known. */
+void job_update_visible_locked(struct sbx_job *job, bool grew);
+
+#endif
