@@ -1,0 +1,724 @@
+/* Open files against sbxd: what is sent, when, in how many requests, and what is read. */
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+#include <glib.h>
+
+#include "client/workspace/files.h"
+#include "client/workspace/workspace.h"
+#include "tests/workspace/rig.h"
+
+struct fixture {
+	struct rig rig;
+	struct sbx_workspace *ws;
+	struct sbx_workspace_options options;
+};
+
+static const char *const *tools_args(void **state)
+{
+	static const char *const busybox[] = { "--tools", "busybox", NULL };
+
+	return *state && strcmp(*state, "busybox") == 0 ? busybox : NULL;
+}
+
+static void mount_ws(struct fixture *f)
+{
+	assert_int_equal(sbx_workspace_new(f->rig.session, &f->options, &f->ws), 0);
+}
+
+static void open_with(struct fixture *f, const char *const *args, int64_t ttl_ms)
+{
+	f->options = rig_options(ttl_ms);
+	f->options.cache_on_disk = true;
+	rig_open(&f->rig, args);
+	mount_ws(f);
+}
+
+static void close_all(struct fixture *f)
+{
+	sbx_workspace_free(f->ws);
+	rig_close(&f->rig);
+}
+
+/* Have the session asked once, so that first use is not counted. */
+static void warm(struct fixture *f)
+{
+	struct sbx_attr attr;
+
+	(void)sbx_ws_stat(f->ws, &f->rig.call, "no-such-file", SBX_STAT_NOW, &attr, NULL);
+}
+
+static struct sbx_file *open_file(struct fixture *f, const char *path, int flags)
+{
+	struct sbx_file *file = NULL;
+	struct sbx_attr attr;
+
+	assert_int_equal(sbx_ws_open(f->ws, &f->rig.call, path, flags, 0644, getpid(), &file, &attr),
+			 0);
+	return file;
+}
+
+static void write_at(struct fixture *f, struct sbx_file *file, const char *text, uint64_t offset)
+{
+	assert_int_equal(sbx_file_write(file, &f->rig.call, text, strlen(text), offset),
+			 strlen(text));
+}
+
+static void close_file(struct fixture *f, struct sbx_file *file)
+{
+	assert_int_equal(sbx_file_flush(file, &f->rig.call, getpid()), 0);
+	assert_int_equal(sbx_file_release(file, &f->rig.call), 0);
+}
+
+static void save(struct fixture *f, const char *path, const char *text)
+{
+	struct sbx_file *file = open_file(f, path, O_WRONLY | O_CREAT | O_TRUNC);
+
+	write_at(f, file, text, 0);
+	close_file(f, file);
+}
+
+static char *read_all(struct fixture *f, const char *path, gsize *ret_len)
+{
+	struct sbx_file *file = open_file(f, path, O_RDONLY);
+	GString *text = g_string_new(NULL);
+	g_autofree char *buf = g_malloc(131072);
+	ssize_t n;
+
+	while ((n = sbx_file_read(file, &f->rig.call, buf, 131072, text->len)) > 0)
+		g_string_append_len(text, buf, n);
+	assert_int_equal(n, 0);
+	close_file(f, file);
+	if (ret_len)
+		*ret_len = text->len;
+	return g_string_free(text, FALSE);
+}
+
+#define assert_reads(f, path, expected)                           \
+	do {                                                      \
+		g_autofree char *read_ = read_all(f, path, NULL); \
+		assert_string_equal(read_, expected);             \
+	} while (0)
+
+/* The file as it is on the server's disk. */
+static char *remote(struct fixture *f, const char *path, gsize *ret_len)
+{
+	g_autofree char *full = g_build_filename(f->rig.files, path, NULL);
+	char *text = NULL;
+	gsize len;
+
+	assert_true(g_file_get_contents(full, &text, ret_len ? ret_len : &len, NULL));
+	return text;
+}
+
+#define assert_remote(f, path, expected)                         \
+	do {                                                     \
+		g_autofree char *remote_ = remote(f, path, NULL); \
+		assert_string_equal(remote_, expected);          \
+	} while (0)
+
+static struct stat remote_stat(struct fixture *f, const char *path)
+{
+	g_autofree char *full = g_build_filename(f->rig.files, path, NULL);
+	struct stat st;
+
+	assert_int_equal(lstat(full, &st), 0);
+	return st;
+}
+
+static size_t pending(struct fixture *f)
+{
+	uint64_t bytes;
+	size_t files;
+
+	sbx_ws_pending(f->ws, &files, &bytes);
+	return files;
+}
+
+static char *pattern(size_t len, unsigned int seed)
+{
+	char *data = g_malloc(len + 1);
+	uint64_t x = seed * UINT64_C(0x9e3779b97f4a7c15) + 1;
+
+	for (size_t i = 0; i < len; i++) {
+		x ^= x << 13;
+		x ^= x >> 7;
+		x ^= x << 17;
+		data[i] = (char)('!' + x % 90);
+	}
+	data[len] = '\0';
+	return data;
+}
+
+/* Tests ---------------------------------------------------------------------------------------- */
+
+static void test_create_and_save(void **state)
+{
+	struct fixture f;
+	struct sbx_attr attr;
+	size_t before;
+
+	open_with(&f, tools_args(state), 1000);
+	warm(&f);
+	save(&f, "warm", "x");
+	before = rig_requests(&f.rig, NULL);
+	save(&f, "new file", "hello\n");
+	assert_int_equal(rig_requests(&f.rig, NULL) - before, 1);
+	assert_remote(&f, "new file", "hello\n");
+	assert_int_equal(remote_stat(&f, "new file").st_mode, S_IFREG | 0644);
+	assert_int_equal(sbx_ws_stat(f.ws, &f.rig.call, "new file", SBX_STAT_CACHED, &attr, NULL),
+			 0);
+	assert_true(attr.ino == remote_stat(&f, "new file").st_ino);
+	assert_int_equal(attr.size, 6);
+	/* Saving over it keeps its mode; own bytes are read without asking. */
+	rig_sh(&f.rig, "chmod 600 'new file'");
+	before = rig_requests(&f.rig, NULL);
+	save(&f, "new file", "other\n");
+	assert_int_equal(rig_requests(&f.rig, NULL) - before, 1);
+	assert_remote(&f, "new file", "other\n");
+	assert_int_equal(remote_stat(&f, "new file").st_mode, S_IFREG | 0600);
+	assert_reads(&f, "new file", "other\n");
+	assert_int_equal(rig_requests(&f.rig, NULL) - before, 1);
+	assert_int_equal(pending(&f), 0);
+	close_all(&f);
+}
+
+static void test_exclusive(void **state)
+{
+	struct fixture f;
+	struct sbx_file *file;
+	struct sbx_attr attr;
+	size_t before;
+
+	open_with(&f, tools_args(state), 1000);
+	warm(&f);
+	save(&f, "warm", "x");
+	before = rig_requests(&f.rig, NULL);
+	file = open_file(&f, "lock", O_WRONLY | O_CREAT | O_EXCL);
+	assert_int_equal(remote_stat(&f, "lock").st_size, 0);
+	assert_int_equal(sbx_ws_open(f.ws, &f.rig.call, "lock", O_WRONLY | O_CREAT | O_EXCL, 0644,
+				     getpid(), &file, &attr),
+			 -EEXIST);
+	before++;
+	write_at(&f, file, "content", 0);
+	close_file(&f, file);
+	assert_int_equal(rig_requests(&f.rig, NULL) - before, 2);
+	assert_remote(&f, "lock", "content");
+	rig_sh(&f.rig, "echo made >there");
+	assert_int_equal(sbx_ws_open(f.ws, &f.rig.call, "there", O_WRONLY | O_CREAT | O_EXCL, 0644,
+				     getpid(), &file, &attr),
+			 -EEXIST);
+	close_all(&f);
+}
+
+static void test_attributes_ride_along(void **state)
+{
+	struct fixture f;
+	struct sbx_setattr change = {
+		.set = SBX_SET_MODE | SBX_SET_MTIME,
+		.mode = 0751,
+		.mtime_ns = INT64_C(1500000000) * 1000000000,
+	};
+	struct sbx_file *file;
+	struct sbx_attr attr;
+	struct stat st;
+	size_t before;
+
+	open_with(&f, tools_args(state), 1000);
+	warm(&f);
+	save(&f, "warm", "x");
+	before = rig_requests(&f.rig, NULL);
+	file = open_file(&f, "f", O_WRONLY | O_CREAT);
+	write_at(&f, file, "12345", 0);
+	assert_int_equal(sbx_ws_setattr(f.ws, &f.rig.call, "f", file, &change, &attr), 0);
+	assert_int_equal(attr.mode, S_IFREG | 0751);
+	close_file(&f, file);
+	assert_int_equal(rig_requests(&f.rig, NULL) - before, 1);
+	st = remote_stat(&f, "f");
+	assert_int_equal(st.st_mode, S_IFREG | 0751);
+	assert_int_equal(st.st_mtim.tv_sec, 1500000000);
+	/* fstat between write and close sends it, close then nothing. */
+	before = rig_requests(&f.rig, NULL);
+	file = open_file(&f, "g", O_WRONLY | O_CREAT);
+	write_at(&f, file, "12345", 0);
+	assert_int_equal(sbx_file_getattr(file, &f.rig.call, getpid(), &attr), 0);
+	st = remote_stat(&f, "g");
+	assert_true(attr.ino == st.st_ino);
+	assert_true(attr.mtime_ns ==
+		    st.st_mtim.tv_sec * INT64_C(1000000000) + st.st_mtim.tv_nsec);
+	close_file(&f, file);
+	assert_int_equal(rig_requests(&f.rig, NULL) - before, 1);
+	close_all(&f);
+}
+
+/* kernel.md: FLUSH is not close. */
+static void test_flushes(void **state)
+{
+	struct fixture f;
+	struct sbx_file *file;
+	size_t before;
+
+	open_with(&f, tools_args(state), 1000);
+	save(&f, "out", "A");
+	before = rig_requests(&f.rig, NULL);
+	file = open_file(&f, "out", O_WRONLY | O_TRUNC);
+	assert_int_equal(sbx_file_flush(file, &f.rig.call, getpid()), 0);
+	assert_remote(&f, "out", "A");
+	write_at(&f, file, "B", 0);
+	/* From another process while the opener lives. */
+	assert_int_equal(sbx_file_flush(file, &f.rig.call, getppid()), 0);
+	assert_remote(&f, "out", "A");
+	assert_int_equal(rig_requests(&f.rig, NULL) - before, 0);
+	close_file(&f, file);
+	assert_remote(&f, "out", "B");
+	assert_int_equal(rig_requests(&f.rig, NULL) - before, 1);
+	/* A truncation alone goes at release. */
+	file = open_file(&f, "out", O_WRONLY | O_TRUNC);
+	assert_int_equal(sbx_file_flush(file, &f.rig.call, getpid()), 0);
+	assert_remote(&f, "out", "B");
+	assert_int_equal(sbx_file_release(file, &f.rig.call), 0);
+	assert_remote(&f, "out", "");
+	assert_int_equal(rig_requests(&f.rig, NULL) - before, 2);
+	close_all(&f);
+}
+
+static void test_patch(void **state)
+{
+	struct fixture f;
+	g_autofree char *data = pattern(300000, 1);
+	g_autofree char *after = NULL;
+	struct sbx_file *file;
+	struct stat st;
+	gsize len;
+	char buf[16] = "";
+
+	open_with(&f, tools_args(state), 1000);
+	save(&f, "big", data);
+	st = remote_stat(&f, "big");
+	/* Written in place, in the middle, over the end, with a hole, and appended. */
+	file = open_file(&f, "big", O_RDWR);
+	write_at(&f, file, "<middle>", 150000);
+	write_at(&f, file, "<end>", 299998);
+	assert_int_equal(sbx_file_read(file, &f.rig.call, buf, 10, 149999), 10);
+	assert_int_equal(buf[0], data[149999]);
+	assert_memory_equal(buf + 1, "<middle>", 8);
+	assert_int_equal(buf[9], data[150008]);
+	close_file(&f, file);
+	after = remote(&f, "big", &len);
+	assert_int_equal(len, 300003);
+	assert_memory_equal(after, data, 150000);
+	assert_memory_equal(after + 150000, "<middle>", 8);
+	assert_memory_equal(after + 150008, data + 150008, 299998 - 150008);
+	assert_memory_equal(after + 299998, "<end>", 5);
+	assert_true(remote_stat(&f, "big").st_ino == st.st_ino);
+	g_free(after);
+	/* Truncated by its descriptor, then written behind the new end. */
+	file = open_file(&f, "big", O_RDWR);
+	{
+		struct sbx_setattr change = { .set = SBX_SET_SIZE, .size_bytes = 10 };
+		struct sbx_attr attr;
+
+		assert_int_equal(sbx_ws_setattr(f.ws, &f.rig.call, "big", file, &change, &attr), 0);
+		assert_int_equal(attr.size, 10);
+	}
+	write_at(&f, file, "Z", 20);
+	assert_int_equal(sbx_file_read(file, &f.rig.call, buf, 16, 8), 13);
+	close_file(&f, file);
+	after = remote(&f, "big", &len);
+	assert_int_equal(len, 21);
+	assert_memory_equal(after, data, 10);
+	assert_memory_equal(after + 10, "\0\0\0\0\0\0\0\0\0\0Z", 11);
+	assert_true(remote_stat(&f, "big").st_ino == st.st_ino);
+	close_all(&f);
+}
+
+static void test_append(void **state)
+{
+	struct fixture f;
+	g_autofree char *data = pattern(16 << 20, 2);
+	g_autofree char *after = NULL;
+	struct sbx_file *file;
+	struct sbx_attr attr;
+	size_t before;
+	gsize len;
+
+	open_with(&f, tools_args(state), 1000);
+	save(&f, "log", data);
+	before = rig_requests(&f.rig, NULL);
+	file = open_file(&f, "log", O_WRONLY | O_APPEND);
+	write_at(&f, file, "mine\n", 16 << 20);
+	/* The sandbox's program is faster. */
+	rig_sh(&f.rig, "echo theirs >>log");
+	assert_int_equal(sbx_file_getattr(file, &f.rig.call, 1, &attr), 0);
+	assert_int_equal(attr.size, (16 << 20) + 5);
+	close_file(&f, file);
+	assert_true(rig_requests(&f.rig, NULL) - before <= 2);
+	after = remote(&f, "log", &len);
+	assert_int_equal(len, (16 << 20) + 12);
+	assert_string_equal(after + (16 << 20), "theirs\nmine\n");
+	/* One that stays open is sent by itself. */
+	file = open_file(&f, "log", O_WRONLY | O_APPEND);
+	write_at(&f, file, "later\n", 0);
+	for (int i = 0; i < 60 && pending(&f) > 0; i++)
+		g_usleep(100000);
+	assert_int_equal(pending(&f), 0);
+	g_free(after);
+	after = remote(&f, "log", &len);
+	assert_string_equal(after + (16 << 20), "theirs\nmine\nlater\n");
+	close_file(&f, file);
+	close_all(&f);
+}
+
+static void test_small_reads(void **state)
+{
+	struct fixture f;
+	size_t before;
+
+	open_with(&f, tools_args(state), 1000);
+	rig_sh(&f.rig, "mkdir d; for d in a b c d e f g h i j; do mkdir d/$d; "
+		       "for i in 0 1 2 3 4 5 6 7 8 9; do for j in 0 1 2 3 4 5 6 7 8 9; do "
+		       "echo \"$d $i $j\" >d/$d/$i$j; done; done; done");
+	warm(&f);
+	g_usleep(50000);
+	before = rig_requests(&f.rig, NULL);
+	for (int i = 0; i < 1000; i++) {
+		g_autofree char *path =
+			g_strdup_printf("d/%c/%d%d", 'a' + i / 100, i / 10 % 10, i % 10);
+		g_autofree char *want =
+			g_strdup_printf("%c %d %d\n", 'a' + i / 100, i / 10 % 10, i % 10);
+
+		assert_reads(&f, path, want);
+	}
+	print_message("1000 small files: %zu requests\n", rig_requests(&f.rig, NULL) - before);
+	assert_true(rig_requests(&f.rig, NULL) - before <= 30);
+	/* Again: nothing but freshness is asked for, also after a remount. */
+	sbx_workspace_free(f.ws);
+	mount_ws(&f);
+	warm(&f);
+	before = rig_requests(&f.rig, NULL);
+	for (int i = 0; i < 1000; i += 7) {
+		g_autofree char *path =
+			g_strdup_printf("d/%c/%d%d", 'a' + i / 100, i / 10 % 10, i % 10);
+		g_autofree char *want =
+			g_strdup_printf("%c %d %d\n", 'a' + i / 100, i / 10 % 10, i % 10);
+
+		assert_reads(&f, path, want);
+	}
+	print_message("again: %zu requests\n", rig_requests(&f.rig, NULL) - before);
+	assert_true(rig_requests(&f.rig, NULL) - before <= 3);
+	/* What the sandbox changes is seen. */
+	rig_sh(&f.rig, "echo changed >d/a/00");
+	g_usleep(1100000);
+	assert_reads(&f, "d/a/00", "changed\n");
+	close_all(&f);
+}
+
+static void test_big_reads(void **state)
+{
+	struct fixture f;
+	g_autofree char *data = pattern(20 << 20, 3);
+	g_autofree char *path = NULL;
+	g_autofree char *got = NULL;
+	struct sbx_file *file;
+	char buf[4096];
+	size_t before;
+	gsize len;
+
+	open_with(&f, tools_args(state), 1000);
+	path = g_build_filename(f.rig.files, "big", NULL);
+	assert_true(g_file_set_contents(path, data, 20 << 20, NULL));
+	warm(&f);
+	/* At random: a window each. */
+	file = open_file(&f, "big", O_RDONLY);
+	before = rig_requests(&f.rig, NULL);
+	for (int i = 0; i < 5; i++) {
+		uint64_t offset = (uint64_t)(i * 3 + 1) * 1234567 % (20 << 20);
+
+		assert_int_equal(sbx_file_read(file, &f.rig.call, buf, 4096, offset), 4096);
+		assert_memory_equal(buf, data + offset, 4096);
+	}
+	assert_int_equal(rig_requests(&f.rig, NULL) - before, 5);
+	assert_int_equal(rig_requests(&f.rig, "fs") + rig_requests(&f.rig, "get"), 0);
+	close_file(&f, file);
+	/* In sequence. */
+	before = rig_requests(&f.rig, NULL);
+	got = read_all(&f, "big", &len);
+	assert_int_equal(len, 20 << 20);
+	assert_memory_equal(got, data, len);
+	print_message("20 MiB in sequence: %zu requests\n", rig_requests(&f.rig, NULL) - before);
+	assert_true(rig_requests(&f.rig, NULL) - before <= 4);
+	g_usleep(1100000);
+	/* It was settled by now, so the next time it is here. */
+	g_free(got);
+	got = read_all(&f, "big", &len);
+	assert_memory_equal(got, data, len);
+	before = rig_requests(&f.rig, NULL);
+	g_free(got);
+	got = read_all(&f, "big", &len);
+	assert_memory_equal(got, data, len);
+	assert_true(rig_requests(&f.rig, NULL) - before <= 1);
+	close_all(&f);
+}
+
+static void test_replaced(void **state)
+{
+	struct fixture f;
+	g_autofree char *data = pattern(20 << 20, 4);
+	g_autofree char *path = NULL;
+	struct sbx_file *file;
+	char buf[4096];
+
+	open_with(&f, tools_args(state), 1000);
+	path = g_build_filename(f.rig.files, "big", NULL);
+	assert_true(g_file_set_contents(path, data, 20 << 20, NULL));
+	file = open_file(&f, "big", O_RDONLY);
+	assert_int_equal(sbx_file_read(file, &f.rig.call, buf, 4096, 8 << 20), 4096);
+	rig_sh(&f.rig, "tr 'a-z' 'A-Z' <big >new && mv new big");
+	/* What is here is read, the rest never comes from another version. */
+	assert_int_equal(sbx_file_read(file, &f.rig.call, buf, 4096, 8 << 20), 4096);
+	assert_memory_equal(buf, data + (8 << 20), 4096);
+	assert_int_equal(sbx_file_read(file, &f.rig.call, buf, 4096, 16 << 20), -ESTALE);
+	assert_int_equal(sbx_file_read(file, &f.rig.call, buf, 4096, 0), -ESTALE);
+	close_file(&f, file);
+	close_all(&f);
+}
+
+static void test_unlinked_while_open(void **state)
+{
+	struct fixture f;
+	g_autofree char *data = pattern(20 << 20, 5);
+	g_autofree char *path = NULL;
+	struct sbx_file *file;
+	char buf[4096];
+
+	open_with(&f, tools_args(state), 1000);
+	path = g_build_filename(f.rig.files, "big", NULL);
+	assert_true(g_file_set_contents(path, data, 20 << 20, NULL));
+	file = open_file(&f, "big", O_RDWR);
+	assert_int_equal(sbx_ws_unlink(f.ws, &f.rig.call, "big"), 0);
+	assert_int_equal(access(path, F_OK), -1);
+	assert_int_equal(sbx_file_read(file, &f.rig.call, buf, 4096, 12 << 20), 4096);
+	assert_memory_equal(buf, data + (12 << 20), 4096);
+	write_at(&f, file, "gone", 0);
+	assert_int_equal(sbx_file_read(file, &f.rig.call, buf, 8, 0), 8);
+	assert_memory_equal(buf, "gone", 4);
+	assert_memory_equal(buf + 4, data + 4, 4);
+	save(&f, "big", "another");
+	close_file(&f, file);
+	assert_remote(&f, "big", "another");
+	/* The one that was set aside goes. */
+	for (int i = 0; i < 50; i++) {
+		g_autofree char *held = g_build_filename(f.rig.files, ".sbxfs/held", NULL);
+		GDir *dir = g_dir_open(held, 0, NULL);
+		bool empty = dir && !g_dir_read_name(dir);
+
+		if (dir)
+			g_dir_close(dir);
+		if (empty)
+			break;
+		assert_true(i < 49);
+		g_usleep(50000);
+	}
+	close_all(&f);
+}
+
+static void test_renamed_over_while_open(void **state)
+{
+	struct fixture f;
+	g_autofree char *data = pattern(20 << 20, 6);
+	g_autofree char *path = NULL;
+	struct sbx_file *file;
+	struct sbx_file *writer;
+	char buf[4096];
+
+	open_with(&f, tools_args(state), 1000);
+	path = g_build_filename(f.rig.files, "big", NULL);
+	assert_true(g_file_set_contents(path, data, 20 << 20, NULL));
+	file = open_file(&f, "big", O_RDONLY);
+	writer = open_file(&f, "tmp", O_WRONLY | O_CREAT);
+	write_at(&f, writer, "new content", 0);
+	assert_int_equal(sbx_ws_rename(f.ws, &f.rig.call, "tmp", "big", 0), 0);
+	assert_int_equal(sbx_file_read(file, &f.rig.call, buf, 4096, 5 << 20), 4096);
+	assert_memory_equal(buf, data + (5 << 20), 4096);
+	assert_reads(&f, "big", "new content");
+	/* The writer's file has moved with it. */
+	write_at(&f, writer, "NEW", 0);
+	close_file(&f, writer);
+	assert_remote(&f, "big", "NEW content");
+	close_file(&f, file);
+	close_all(&f);
+}
+
+static void test_failing_publish(void **state)
+{
+	struct fixture f;
+	struct sbx_file *file;
+
+	open_with(&f, tools_args(state), 1000);
+	save(&f, "warm", "x");
+	rig_fault(&f.rig, "exec:*:status 500\n");
+	file = open_file(&f, "kept", O_WRONLY | O_CREAT);
+	write_at(&f, file, "precious", 0);
+	assert_true(sbx_file_flush(file, &f.rig.call, getpid()) < 0);
+	(void)sbx_file_release(file, &f.rig.call);
+	assert_int_equal(pending(&f), 1);
+	assert_reads(&f, "kept", "precious");
+	/* As after kill -9: another client finds the spool. */
+	sbx_workspace_free(f.ws);
+	mount_ws(&f);
+	assert_int_equal(pending(&f), 1);
+	rig_fault(&f.rig, "");
+	assert_reads(&f, "kept", "precious");
+	for (int i = 0; i < 50 && pending(&f) > 0; i++)
+		g_usleep(100000);
+	assert_int_equal(pending(&f), 0);
+	assert_remote(&f, "kept", "precious");
+	close_all(&f);
+}
+
+static void test_local_only(void **state)
+{
+	struct fixture f;
+	struct sbx_file *file;
+	struct sbx_attr attr;
+
+	open_with(&f, tools_args(state), 1000);
+	warm(&f);
+	file = open_file(&f, "new", O_RDWR | O_CREAT);
+	assert_int_equal(sbx_ws_stat(f.ws, &f.rig.call, "new", SBX_STAT_TTL, &attr, NULL), 0);
+	write_at(&f, file, "abc", 0);
+	assert_int_equal(sbx_ws_stat(f.ws, &f.rig.call, "new", SBX_STAT_TTL, &attr, NULL), 0);
+	assert_int_equal(attr.size, 3);
+	assert_reads(&f, "new", "abc");
+	assert_int_equal(sbx_ws_unlink(f.ws, &f.rig.call, "new"), 0);
+	assert_int_equal(sbx_ws_stat(f.ws, &f.rig.call, "new", SBX_STAT_TTL, &attr, NULL), -ENOENT);
+	close_file(&f, file);
+	assert_int_equal(pending(&f), 0);
+	assert_int_equal(sbx_ws_stat(f.ws, &f.rig.call, "new", SBX_STAT_NOW, &attr, NULL), -ENOENT);
+	assert_int_equal(sbx_ws_open(f.ws, &f.rig.call, "no/dir/f", O_WRONLY | O_CREAT, 0644,
+				     getpid(), &file, &attr),
+			 -ENOENT);
+	assert_int_equal(sbx_ws_open(f.ws, &f.rig.call, "none", O_RDONLY, 0, getpid(), &file, &attr),
+			 -ENOENT);
+	rig_sh(&f.rig, "mkfifo pipe; mkdir dir; ln -s x link");
+	g_usleep(1100000);
+	assert_int_equal(sbx_ws_open(f.ws, &f.rig.call, "pipe", O_RDONLY, 0, getpid(), &file, &attr),
+			 -ENXIO);
+	assert_int_equal(sbx_ws_open(f.ws, &f.rig.call, "dir", O_RDONLY, 0, getpid(), &file, &attr),
+			 -EISDIR);
+	assert_int_equal(sbx_ws_open(f.ws, &f.rig.call, "link", O_RDONLY, 0, getpid(), &file, &attr),
+			 -ELOOP);
+	close_all(&f);
+}
+
+/* 5 GiB with a few bytes in it: right size, no holes on the wire. */
+static void test_sparse(void **state)
+{
+	struct fixture f;
+	const uint64_t end = UINT64_C(5) << 30;
+	struct sbx_setattr change = { .set = SBX_SET_SIZE, .size_bytes = end };
+	struct sbx_file *file;
+	struct sbx_attr attr;
+	char buf[8] = "";
+
+	open_with(&f, tools_args(state), 1000);
+	file = open_file(&f, "sparse", O_RDWR | O_CREAT);
+	assert_int_equal(sbx_ws_setattr(f.ws, &f.rig.call, "sparse", file, &change, &attr), 0);
+	write_at(&f, file, "here", end - 1000000000);
+	close_file(&f, file);
+	assert_int_equal(remote_stat(&f, "sparse").st_size, end);
+	assert_true(remote_stat(&f, "sparse").st_blocks < 10000);
+	file = open_file(&f, "sparse", O_RDWR);
+	assert_int_equal(sbx_file_read(file, &f.rig.call, buf, 6, end - 1000000001), 6);
+	assert_memory_equal(buf, "\0here", 6);
+	write_at(&f, file, "more", end);
+	close_file(&f, file);
+	assert_int_equal(remote_stat(&f, "sparse").st_size, end + 4);
+	close_all(&f);
+}
+
+static void test_no_exec(void **state)
+{
+	static const char *const args[] = { "--no-exec", NULL };
+	g_autofree char *data = pattern(3 << 20, 7);
+	g_autofree char *got = NULL;
+	struct sbx_file *file;
+	struct fixture f;
+	gsize len;
+
+	(void)state;
+	open_with(&f, args, 1000);
+	save(&f, "f", "plain");
+	assert_remote(&f, "f", "plain");
+	assert_reads(&f, "f", "plain");
+	save(&f, "big", data);
+	got = read_all(&f, "big", &len);
+	assert_int_equal(len, 3 << 20);
+	assert_memory_equal(got, data, len);
+	file = open_file(&f, "f", O_WRONLY | O_APPEND);
+	write_at(&f, file, "+more", 0);
+	close_file(&f, file);
+	assert_remote(&f, "f", "plain+more");
+	file = open_file(&f, "big", O_RDWR);
+	write_at(&f, file, "##", 1 << 20);
+	close_file(&f, file);
+	g_free(got);
+	got = remote(&f, "big", &len);
+	assert_int_equal(len, 3 << 20);
+	memcpy(data + (1 << 20), "##", 2);
+	assert_memory_equal(got, data, len);
+	close_all(&f);
+}
+
+int main(void)
+{
+#define GNU(test)                                                \
+	{                                                        \
+		.name = #test " gnu", .test_func = (test)        \
+	}
+#define BUSYBOX(test)                                            \
+	{                                                        \
+		.name = #test " busybox", .test_func = (test),   \
+		.initial_state = (void *)"busybox"               \
+	}
+	const struct CMUnitTest tests[] = {
+		GNU(test_create_and_save),
+		BUSYBOX(test_create_and_save),
+		GNU(test_exclusive),
+		BUSYBOX(test_exclusive),
+		GNU(test_attributes_ride_along),
+		BUSYBOX(test_attributes_ride_along),
+		GNU(test_flushes),
+		GNU(test_patch),
+		BUSYBOX(test_patch),
+		GNU(test_append),
+		BUSYBOX(test_append),
+		GNU(test_small_reads),
+		BUSYBOX(test_small_reads),
+		GNU(test_big_reads),
+		BUSYBOX(test_big_reads),
+		GNU(test_replaced),
+		GNU(test_unlinked_while_open),
+		BUSYBOX(test_unlinked_while_open),
+		GNU(test_renamed_over_while_open),
+		GNU(test_failing_publish),
+		GNU(test_local_only),
+		GNU(test_sparse),
+		BUSYBOX(test_sparse),
+		GNU(test_no_exec),
+	};
+	const char *only = getenv("ONLY");
+
+	if (only)
+		cmocka_set_test_filter(only);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
