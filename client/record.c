@@ -296,7 +296,10 @@ static int take_stat_record(struct sbx_reader *reader, struct sbx_record *record
 	attr->has_ns = mtime_fraction != 0 || ctime_fraction != 0;
 
 	path = reader->at;
-	end = memmem(path, (size_t)(reader->end - path), "//", 2);
+	if (path == reader->end)
+		return -EBADMSG;
+	/* A path has at least one byte, and "/" begins as its end mark does. */
+	end = memmem(path + 1, (size_t)(reader->end - path - 1), "//", 2);
 	if (end == NULL || memchr(path, '\0', (size_t)(end - path)) != NULL)
 		return -EBADMSG;
 	path_len = (size_t)(end - path);
