@@ -421,6 +421,24 @@ void json_append_number(GString *out, double number)
 	}
 }
 
+/* The escape of a character that can't stand in a string as it is. */
+static void append_escape(GString *out, unsigned char c)
+{
+	static const char short_of[] = "\"\\\b\f\n\r\t", short_is[] = "\"\\bfnrt";
+	static const char digits[] = "0123456789abcdef";
+	const char *found = c ? strchr(short_of, c) : NULL;
+
+	if (found) {
+		const char text[] = { '\\', short_is[found - short_of] };
+
+		g_string_append_len(out, text, sizeof(text));
+	} else {
+		const char text[] = { '\\', 'u', '0', '0', digits[c >> 4], digits[c & 15] };
+
+		g_string_append_len(out, text, sizeof(text));
+	}
+}
+
 void json_append_string(GString *out, const char *text, size_t len_bytes)
 {
 	size_t from = 0;
@@ -431,33 +449,10 @@ void json_append_string(GString *out, const char *text, size_t len_bytes)
 
 		if (c >= 0x20 && c != '"' && c != '\\')
 			continue;
-		g_string_append_len(out, text + from, (gssize)(at - from));
+		if (at > from)
+			g_string_append_len(out, text + from, (gssize)(at - from));
 		from = at + 1;
-		switch (c) {
-		case '"':
-			g_string_append(out, "\\\"");
-			break;
-		case '\\':
-			g_string_append(out, "\\\\");
-			break;
-		case '\b':
-			g_string_append(out, "\\b");
-			break;
-		case '\f':
-			g_string_append(out, "\\f");
-			break;
-		case '\n':
-			g_string_append(out, "\\n");
-			break;
-		case '\r':
-			g_string_append(out, "\\r");
-			break;
-		case '\t':
-			g_string_append(out, "\\t");
-			break;
-		default:
-			g_string_append_printf(out, "\\u%04x", c);
-		}
+		append_escape(out, c);
 	}
 	g_string_append_len(out, text + from, (gssize)(len_bytes - from));
 	g_string_append_c(out, '"');
