@@ -237,35 +237,40 @@ static void place_content(const GByteArray *content, uint64_t max_bytes,
 	uint64_t front = 0;
 	uint64_t back = content->len - 1;
 	bool is_read = content->data[back] == '0';
-	unsigned low = 0;
-	unsigned high = reply->count;
+	bool fits = content->len <= max_bytes + 1;
+	unsigned low;
+	unsigned high;
 
-	if (content->len > max_bytes + 1)
-		return;
-	for (; low < high; low++) {
+	for (low = 0; low < reply->count && fits; low++) {
 		struct sbx_pack_item *item = &reply->items[low];
 
 		if (item->error != 0)
 			continue;
-		if (!item->stable || item->len > back - front)
+		if (!item->stable)
 			break;
-		item->data = content->data + front;
+		fits = item->len <= back - front;
+		if (fits)
+			item->data = content->data + front;
 		front += item->len;
 	}
-	if (low == high ? front != back : !is_read)
-		forget_content(reply);
-	if (low == high || !is_read)
-		return;
-	for (; high > low; high--) {
+	if (low == reply->count)
+		fits = fits && front == back;
+	else
+		fits = fits && is_read;
+	for (high = reply->count; high > low && fits; high--) {
 		struct sbx_pack_item *item = &reply->items[high - 1];
 
 		if (item->error != 0)
 			continue;
-		if (!item->stable || item->len > back - front)
+		if (!item->stable)
 			break;
+		fits = item->len <= back - front;
 		back -= item->len;
-		item->data = content->data + back;
+		if (fits)
+			item->data = content->data + back;
 	}
+	if (!fits)
+		forget_content(reply);
 }
 
 static int decode(const struct sbx_pack_request *req, struct sbx_pack_reply *reply)
