@@ -37,11 +37,11 @@ def spread(cases: list) -> list:
     return mixed + waiting
 
 
-def pytest_report_header():
+def pytest_terminal_summary(terminalreporter):
     cases, reasons = select()
-    lines = [f"conformance: {len(TABLE)} rows, {len(cases)} cases"]
-    return lines + [f"  left out: {count} cases, as each {reason}"
-                    for reason, count in sorted(reasons.items())]
+    terminalreporter.write_line(f"conformance: {len(TABLE)} rows, {len(cases)} cases")
+    for reason, count in sorted(reasons.items()):
+        terminalreporter.write_line(f"  left out: {count} cases, as each {reason}")
 
 
 def pytest_generate_tests(metafunc):

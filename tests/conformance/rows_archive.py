@@ -6,7 +6,7 @@ operator's limits on members and size, and how long 20,000 files take.
 
 import gzip
 
-from .model import (ANY, HOST, Call, NowMs, Re, Row, Stored, Tar, Want, dir_of, done, errno,
+from .model import (ANY, HOST, Call, During, NowMs, Re, Row, Stored, Tar, Want, dir_of, done, errno,
                     file_of, get, hydrate, missing, no, other_of, persist, put, readdir, sh, stat)
 from sbxtest.tar import archive, directory, header, member, pax_records, padded, symlink
 
@@ -91,6 +91,9 @@ def persist_rows():
         persist(Tar("l", "2", 0o777, link="a\ufffd"))))
     yield Row(s, "2-gib-file", (
         sh("truncate -s 2147483648 f", ""), persist(want=REJECT)))
+    yield Row(s, "files-that-vanish-meanwhile", (
+        During((sh("for n in $(seq 15); do mkdir d; (cd d; seq 100 | xargs touch); rm -r d; done",
+                   ""),), persist(want=Want()), (Want(), errno("ENOENT: "))),), seconds=1)
     yield Row(s, "takes-no-path", (
         sh("mkdir d; echo x > d/f; echo y > g", ""),
         Call("POST", "/sessions/{id}/persist?path=d", want=Want(tar=(

@@ -4,10 +4,10 @@ Not asked, for lack of a request or option that shows it: the defaults of 30 min
 days, and the seeds of a manifest.
 """
 
-from .model import (ANY, BOTH, CREATED, GONE, HOST, NEVER, NOT_ALIVE, OVERLAY, UUID4, Begin, Call,
-                    Disk, End, Forget, Idle, NowMs, Pause, Per, Re, Row, Together, Want, create,
-                    delete, dir_of, done, file_of, get, hydrate, no, put, readdir,
-                    reattach, run, sh, stat, unknown_route)
+from .model import (ANY, BOTH, CREATED, GONE, HOST, NEVER, NOT_ALIVE, OVERLAY, UUID4, Abandon,
+                    Begin, Call, Disk, End, Forget, Idle, NowMs, Pause, Per, Re, Row, Together,
+                    Until, Want, create, delete, dir_of, done, file_of, get, hydrate, no, put,
+                    readdir, reattach, run, sh, stat, unknown_route)
 
 S = "B.2"
 
@@ -55,10 +55,10 @@ def delete_rows():
     yield Row(S, "delete-twice", (delete(), delete(), delete()))
     yield Row(S, "delete-never-existed", (delete(NEVER), delete("nonsense")), session=False)
     yield Row(S, "delete-under-an-exec", (
-        Begin("e", sh("echo start; sleep 1.2; echo x > f", done(
-            "start\n", Re("irectory nonexistent"), 2))),
-        Pause(0.4), delete(want=Want(json={"ok": True}, seconds=(0, 0.6))), stat(".", GONE),
-        End("e"), stat(".", GONE)), profiles=HOST, seconds=1.5)
+        Begin("e", sh("echo start > began; sleep 2; echo x > f", done(
+            "", Re("irectory nonexistent"), 2))),
+        Until(stat("began")), delete(want=Want(json={"ok": True}, seconds=(0, 1.5))),
+        stat(".", GONE), End("e"), stat(".", GONE)), profiles=HOST, seconds=2)
     second = ("POST", "/sessions/{second}/exec")
     note = "/tmp/sbx-conformance-{id}"
     yield Row(S, "delete-spares-detached-children", (
@@ -82,9 +82,14 @@ def reattach_rows():
              want=Want(json={"alive": True, "root": ANY})),))
 
 
-def sleep(name, steps, profiles=BOTH, seconds=1.5, **fields) -> Row:
-    return Row(S, f"idle-{name}", steps, profiles=profiles, server="idle", seconds=seconds,
+def sleep(name, steps, server="idle", profiles=BOTH, seconds=1.5, **fields) -> Row:
+    return Row(S, f"idle-{name}", steps, profiles=profiles, server=server, seconds=seconds,
                **fields)
+
+
+def awake(name, call) -> Row:
+    """Asked again and again, the session is never put away, longer than its time."""
+    return sleep(name, (Pause(0.6), call) * 4, server="long-idle", seconds=2.4)
 
 
 def idle_rows():
@@ -104,14 +109,10 @@ def idle_rows():
     yield sleep("again-and-again", (
         put("f", b"1"), Idle(), reattach(), put("f", b"2"), Idle(), reattach(), get("f", b"2")),
         seconds=3)
-    yield sleep("requests-keep-it-awake", tuple(
-        step for _ in range(5) for step in (Pause(0.3), stat(".", Want()))), seconds=1.5)
-    yield sleep("an-unknown-route-keeps-it-awake", tuple(
-        step for _ in range(5) for step in (
-            Pause(0.3), Call("GET", "/sessions/{id}/x", want=Want(404, code="not_found",
-                                                                  message=ANY)))), seconds=1.5)
-    yield sleep("reattach-keeps-it-awake", tuple(
-        step for _ in range(5) for step in (Pause(0.3), reattach(STAYED))), seconds=1.5)
+    yield awake("requests-keep-it-awake", stat(".", Want()))
+    yield awake("an-unknown-route-keeps-it-awake", Call(
+        "GET", "/sessions/{id}/x", want=no(404, "not_found", "^unknown route ")))
+    yield awake("reattach-keeps-it-awake", reattach(STAYED))
     yield sleep("a-running-exec-pins-it", (
         sh("sleep 1.5; echo x > f", done(seconds=(1.4, 4))), get("f", b"x\n")), seconds=1.5)
     yield sleep("archived-after-a-pinning-exec", (sh("sleep 0.7", ""), Idle(), reattach()))
@@ -180,6 +181,8 @@ def restart_rows():
     yield own("after-sigterm", (
         put("d/f", b"x"), sh("chmod 640 d/f", ""), Forget(), stat("d/f", GONE), reattach(alive),
         stat("d/f", file_of(1, 0o640)), get("d/f", b"x"), put("g", b"y")))
+    yield own("sigterm-waits-for-a-running-exec", (
+        Abandon(sh("sleep 1; echo x > f")), Forget(), reattach(alive), get("f", b"x\n")))
     yield own("after-sigkill", (
         put("f", b"x"), Forget(kill=True), stat("f", GONE), reattach(Per(NOT_ALIVE, alive)),
         get("f", Per(GONE, Want(body=b"x")))))

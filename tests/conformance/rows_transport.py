@@ -8,9 +8,8 @@ import gzip
 from dataclasses import replace
 
 from .model import (ANY, DENIED, GONE, HOST, NEVER, NO_PATH, OK, OVERLAY, Call, Fin, Pause, Per,
-                    Query, Raw, Re, Row, Want, Zeros, create, delete, done, errno, file_of, get,
-                    no, put, run, sh, stat,
-                    unknown_route)
+                    Query, Raw, Re, Row, Want, Zeros, create, delete, done, errno, file_of, get, no,
+                    put, run, sh, stat, unknown_route)
 
 S = "B.1"
 

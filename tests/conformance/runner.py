@@ -150,6 +150,9 @@ class Runner:
         if "id" in self.variables:
             session = self.variables["id"]
             self.variables["encoded_id"] = f"%{ord(session[0]):02X}{session[1:]}"
+            if self.target.server:
+                place = self.target.server.session_dir(session)
+                self.variables["backing"] = os.path.realpath(place)
 
     def _call(self, call):
         self._check(call, *self._send(call))
@@ -227,7 +230,7 @@ class Runner:
 
     def _connection(self, name: str) -> RawConnection:
         if name not in self._connections:
-            self._connections[name] = RawConnection(self.target.endpoint, timeout=100)
+            self._connections[name] = RawConnection(self.target.endpoint, timeout=400)
         return self._connections[name]
 
     def _head(self, call, *more) -> bytes:

@@ -22,6 +22,7 @@ KINDS = {
     "own": {},
     "token": {"token": TOKEN},
     "idle": {"idle_ttl_ms": IDLE_MS, "sweep_ms": SWEEP_MS},
+    "long-idle": {"idle_ttl_ms": 2 * IDLE_MS, "sweep_ms": SWEEP_MS},
     "own-idle": {"idle_ttl_ms": IDLE_MS, "sweep_ms": SWEEP_MS},
     "expiry": {"idle_ttl_ms": IDLE_MS, "sweep_ms": SWEEP_MS, "args": ("--archive-ttl-ms", 800)},
     "dirs": {"args": ("--root-dir-prefix", "{work}/allowed")},
@@ -59,7 +60,7 @@ def left_out(row, profile: str, endpoint) -> str:
     if profile not in row.profiles:
         return "is of the other profile"
     if row.slow and os.environ.get("SBX_SLOW") != "1":
-        return f"is slow ({row.slow}), SBX_SLOW=1 takes it"
+        return "is slow, SBX_SLOW=1 takes it"
     if endpoint is None:
         return "needs root" if "root" in row.needs and os.geteuid() else ""
     if profile != endpoint.profile:
