@@ -551,6 +551,10 @@ int sbx_apply_copy(struct sbx_apply_request *req, const char *source, uint64_t s
 		draft.error = -EINVAL;
 	if (len == SBX_COPY_WHOLE && (source_offset != 0 || target_offset != 0))
 		draft.error = -EINVAL;
+	/* As copy_file_range(2): the two parts of one file may not overlap. */
+	if (strcmp(sbx_record_path(source), sbx_record_path(target)) == 0 &&
+	    MAX(source_offset, target_offset) - MIN(source_offset, target_offset) < len)
+		draft.error = -EINVAL;
 	draft_path(&draft, source, true);
 	draft_number(&draft, source_offset);
 	draft_name(&draft, target);

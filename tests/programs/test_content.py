@@ -326,6 +326,12 @@ def test_copy(box):
         if piece:
             model.write(target, piece)
         assert content(box, "b") == bytes(model.data)
+    for source, target, length in ((0, 5, 6), (5, 0, 6), (0, 0, 1), (0, 0, "whole")):
+        with pytest.raises(DriverError) as caught:
+            box.apply().copy("b", source, "b", target, length)
+        assert caught.value.errno == errno.EINVAL
+    assert box.do("copy", "b", 0, "b", 5000, 5000)[0] == 0
+    assert content(box, "b")[5000:10_000] == bytes(model.data)[:5000]
     os.mkdir(path(box, "d"))
     assert box.do("copy", "no", 0, "b", 0, 5)[0] == errno.ENOENT
     assert box.do("copy", "a", 0, "no", 0, 5)[0] == errno.ENOENT
