@@ -15,6 +15,7 @@
 #include "client/workspace/workspace.h"
 #include "fusefs/fsession.h"
 #include "fusefs/interrupt.h"
+#include "fusefs/negotiate.h"
 #include "fusefs/node.h"
 #include "fusefs/op.h"
 #include "fusefs/root.h"
@@ -171,6 +172,9 @@ int fs_loop(struct fs *fs, struct fuse_session *se)
 	/* libfuse takes the size of its threads' stacks from the environment only. */
 	snprintf(stack, sizeof(stack), "%d", FS_THREAD_STACK_BYTES);
 	(void)setenv("FUSE_THREAD_STACK", stack, 1);
+	r = negotiate(se);
+	if (r < 0)
+		return r;
 	config = fuse_loop_cfg_create();
 	if (!config)
 		return -ENOMEM;
