@@ -77,10 +77,10 @@ int routes_read_body(struct exchange *x, struct body *ret_body)
 {
 	int err = request_read_body(x->req, x->conn, x->service->opt->root, ret_body);
 
-	if (err == -ETIMEDOUT)
-		reply_send_bare(x->conn, 408, false, false);
-	if (err == -EBADMSG)
-		reply_send_bare(x->conn, 400, false, false);
+	if (err == -ETIMEDOUT || err == -EBADMSG) {
+		reply_send_bare(x->conn, err == -ETIMEDOUT ? 408 : 400, false, false);
+		conn_finish(x->conn);
+	}
 	if (err == -ENOSPC || err == -ENOMEM)
 		reply_errno(&x->reply, -err, "write", NULL);
 	return err;
