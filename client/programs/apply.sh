@@ -82,8 +82,8 @@ put() {
 	o=$1 kind=$2
 	shift 2
 	case $kind in
-	p) show "$1" >"$o" || run sink "$o" "$1" ;;
-	b) sink64 "$o" "$@" || run sink64 "$o" "$@" ;;
+	p) show "$1" >"$o" || { rm -f "$o" && run sink "$o" "$1"; } ;;
+	b) sink64 "$o" "$@" || { rm -f "$o" && run sink64 "$o" "$@"; } ;;
 	esac
 }
 
@@ -492,7 +492,7 @@ do_save() {
 	else
 		# A new file gets 666 less the umask: only x needs a chmod.
 		t=.sbxfs/stage/$id.$op dirty=1
-		umask $((777 - mode))
+		[ "$inplace" -eq 1 ] || umask $((777 - mode))
 		put "$t" "$@"
 		s=$?
 		umask 077

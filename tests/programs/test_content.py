@@ -57,6 +57,7 @@ def test_save_new_and_over(box, name):
 @pytest.mark.parametrize("mode", ("644", "600", "755", "444", "0", "111", "777", "66"))
 def test_save_mode_and_times(box, mode):
     when = 1_600_000_000 * 10**9
+    write(box, "b", b"")
     for name in ("a", "b"):
         error, reply = box.do("save", name, b"x", mode=mode, atime=when + 10**9, mtime=when)
         assert error == 0
@@ -64,7 +65,6 @@ def test_save_mode_and_times(box, mode):
         assert st.st_mode == 0o100000 | int(mode, 8)
         assert (st.st_atime_ns, st.st_mtime_ns) == (when + 10**9, when)
         check(box, reply, name)
-        write(box, "b", b"")
 
 
 def test_save_keeps_owner(box):
@@ -92,6 +92,22 @@ def test_save_of_linked_file(box):
     assert error == 0 and reply.results[0].in_place
     assert content(box, "g") == b"second" and os.stat(path(box, "f")).st_ino == ino
     assert leftovers(box) == []
+
+
+def test_save_where_names_are_fixed(box):
+    """A directory that can't be written to: the file itself can."""
+    if os.geteuid() == 0:
+        pytest.skip("root may write everywhere")
+    os.mkdir(path(box, "d"))
+    write(box, "d/f", b"old")
+    os.chmod(path(box, "d"), 0o555)
+    error, reply = box.do("save", "d/f", b"new")
+    assert error == 0 and reply.results[0].in_place and content(box, "d/f") == b"new"
+    assert box.do("save", "d/g", b"new")[0] == errno.EACCES
+    assert box.do("create", "d/g", "644")[0] == errno.EACCES
+    assert box.do("unlink", "d/f")[0] == errno.EACCES
+    assert leftovers(box) == []
+    os.chmod(path(box, "d"), 0o755)
 
 
 def test_save_in_place(box):
