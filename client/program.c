@@ -23,6 +23,9 @@ static const struct {
 	[SBX_PROGRAM_PACK] = { "sbxfs-pack", program_pack },
 	[SBX_PROGRAM_JOBRUN] = { "sbxfs-jobrun", program_jobrun },
 	[SBX_PROGRAM_JOBLOOK] = { "sbxfs-joblook", program_joblook },
+	[SBX_PROGRAM_RESTORE] = { "sbxfs-restore", program_restore },
+	[SBX_PROGRAM_DIGEST] = { "sbxfs-digest", program_digest },
+	[SBX_PROGRAM_MKTAR] = { "sbxfs-mktar", program_mktar },
 	[SBX_PROGRAM_JOBPOLL] = { "sbxfs-jobpoll", program_jobpoll },
 };
 

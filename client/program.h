@@ -44,6 +44,9 @@ enum sbx_program {
 	SBX_PROGRAM_PACK,
 	SBX_PROGRAM_JOBRUN,
 	SBX_PROGRAM_JOBLOOK,
+	SBX_PROGRAM_RESTORE,
+	SBX_PROGRAM_DIGEST,
+	SBX_PROGRAM_MKTAR,
 	SBX_PROGRAM_JOBPOLL, /* without the prelude; see client/job.h */
 };
 
