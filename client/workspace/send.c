@@ -9,6 +9,7 @@
 #include "client/session.h"
 #include "client/workspace/names.h"
 #include "client/workspace/op.h"
+#include "client/workspace/plain.h"
 #include "client/workspace/spool.h"
 #include "client/workspace/upload.h"
 
@@ -503,8 +504,7 @@ static int send_plain(const struct sbx_sending *sending, const struct sbx_call *
 	r = stage_put(sending, call, sending->path, &upload, 0, upload.len_bytes);
 	sbx_upload_done(&upload);
 	if (r == 0)
-		*ret_known = sbx_names_stat(sending->names, call, sending->path, SBX_STAT_NOW,
-					    ret_attr, NULL, NULL) == 0;
+		*ret_known = names_plain_stat(sending->names, call, sending->path, ret_attr) == 0;
 	return r;
 }
 

@@ -13,6 +13,7 @@
 #include <cmocka.h>
 #include <glib.h>
 
+#include "client/errlog.h"
 #include "client/workspace/files.h"
 #include "client/workspace/workspace.h"
 #include "tests/workspace/rig.h"
@@ -45,6 +46,11 @@ static void open_with(struct fixture *f, const char *const *args, int64_t ttl_ms
 
 static void close_all(struct fixture *f)
 {
+	if (getenv("SHOW_ERRORS")) {
+		g_autofree char *text = sbx_errlog_render(sbx_session_errors(f->rig.session), NULL);
+
+		print_message("%s", text);
+	}
 	sbx_workspace_free(f->ws);
 	rig_close(&f->rig);
 }
@@ -57,13 +63,20 @@ static void warm(struct fixture *f)
 	(void)sbx_ws_stat(f->ws, &f->rig.call, "no-such-file", SBX_STAT_NOW, &attr, NULL);
 }
 
+/* Answered so far. The server logs a request when it has answered it. */
+static size_t requests(struct fixture *f)
+{
+	g_usleep(30000);
+	return rig_requests(&f->rig, NULL);
+}
+
 static struct sbx_file *open_file(struct fixture *f, const char *path, int flags)
 {
 	struct sbx_file *file = NULL;
 	struct sbx_attr attr;
 
-	assert_int_equal(sbx_ws_open(f->ws, &f->rig.call, path, flags, 0644, getpid(), &file, &attr),
-			 0);
+	assert_int_equal(
+		sbx_ws_open(f->ws, &f->rig.call, path, flags, 0644, getpid(), &file, &attr), 0);
 	return file;
 }
 
@@ -120,10 +133,10 @@ static char *remote(struct fixture *f, const char *path, gsize *ret_len)
 	return text;
 }
 
-#define assert_remote(f, path, expected)                         \
-	do {                                                     \
+#define assert_remote(f, path, expected)                          \
+	do {                                                      \
 		g_autofree char *remote_ = remote(f, path, NULL); \
-		assert_string_equal(remote_, expected);          \
+		assert_string_equal(remote_, expected);           \
 	} while (0)
 
 static struct stat remote_stat(struct fixture *f, const char *path)
@@ -170,9 +183,9 @@ static void test_create_and_save(void **state)
 	open_with(&f, tools_args(state), 1000);
 	warm(&f);
 	save(&f, "warm", "x");
-	before = rig_requests(&f.rig, NULL);
+	before = requests(&f);
 	save(&f, "new file", "hello\n");
-	assert_int_equal(rig_requests(&f.rig, NULL) - before, 1);
+	assert_int_equal(requests(&f) - before, 1);
 	assert_remote(&f, "new file", "hello\n");
 	assert_int_equal(remote_stat(&f, "new file").st_mode, S_IFREG | 0644);
 	assert_int_equal(sbx_ws_stat(f.ws, &f.rig.call, "new file", SBX_STAT_CACHED, &attr, NULL),
@@ -181,13 +194,13 @@ static void test_create_and_save(void **state)
 	assert_int_equal(attr.size, 6);
 	/* Saving over it keeps its mode; own bytes are read without asking. */
 	rig_sh(&f.rig, "chmod 600 'new file'");
-	before = rig_requests(&f.rig, NULL);
+	before = requests(&f);
 	save(&f, "new file", "other\n");
-	assert_int_equal(rig_requests(&f.rig, NULL) - before, 1);
+	assert_int_equal(requests(&f) - before, 1);
 	assert_remote(&f, "new file", "other\n");
 	assert_int_equal(remote_stat(&f, "new file").st_mode, S_IFREG | 0600);
 	assert_reads(&f, "new file", "other\n");
-	assert_int_equal(rig_requests(&f.rig, NULL) - before, 1);
+	assert_int_equal(requests(&f) - before, 1);
 	assert_int_equal(pending(&f), 0);
 	close_all(&f);
 }
@@ -202,7 +215,7 @@ static void test_exclusive(void **state)
 	open_with(&f, tools_args(state), 1000);
 	warm(&f);
 	save(&f, "warm", "x");
-	before = rig_requests(&f.rig, NULL);
+	before = requests(&f);
 	file = open_file(&f, "lock", O_WRONLY | O_CREAT | O_EXCL);
 	assert_int_equal(remote_stat(&f, "lock").st_size, 0);
 	assert_int_equal(sbx_ws_open(f.ws, &f.rig.call, "lock", O_WRONLY | O_CREAT | O_EXCL, 0644,
@@ -211,7 +224,7 @@ static void test_exclusive(void **state)
 	before++;
 	write_at(&f, file, "content", 0);
 	close_file(&f, file);
-	assert_int_equal(rig_requests(&f.rig, NULL) - before, 2);
+	assert_int_equal(requests(&f) - before, 2);
 	assert_remote(&f, "lock", "content");
 	rig_sh(&f.rig, "echo made >there");
 	assert_int_equal(sbx_ws_open(f.ws, &f.rig.call, "there", O_WRONLY | O_CREAT | O_EXCL, 0644,
@@ -236,27 +249,26 @@ static void test_attributes_ride_along(void **state)
 	open_with(&f, tools_args(state), 1000);
 	warm(&f);
 	save(&f, "warm", "x");
-	before = rig_requests(&f.rig, NULL);
+	before = requests(&f);
 	file = open_file(&f, "f", O_WRONLY | O_CREAT);
 	write_at(&f, file, "12345", 0);
 	assert_int_equal(sbx_ws_setattr(f.ws, &f.rig.call, "f", file, &change, &attr), 0);
 	assert_int_equal(attr.mode, S_IFREG | 0751);
 	close_file(&f, file);
-	assert_int_equal(rig_requests(&f.rig, NULL) - before, 1);
+	assert_int_equal(requests(&f) - before, 1);
 	st = remote_stat(&f, "f");
 	assert_int_equal(st.st_mode, S_IFREG | 0751);
 	assert_int_equal(st.st_mtim.tv_sec, 1500000000);
 	/* fstat between write and close sends it, close then nothing. */
-	before = rig_requests(&f.rig, NULL);
+	before = requests(&f);
 	file = open_file(&f, "g", O_WRONLY | O_CREAT);
 	write_at(&f, file, "12345", 0);
 	assert_int_equal(sbx_file_getattr(file, &f.rig.call, getpid(), &attr), 0);
 	st = remote_stat(&f, "g");
 	assert_true(attr.ino == st.st_ino);
-	assert_true(attr.mtime_ns ==
-		    st.st_mtim.tv_sec * INT64_C(1000000000) + st.st_mtim.tv_nsec);
+	assert_true(attr.mtime_ns == st.st_mtim.tv_sec * INT64_C(1000000000) + st.st_mtim.tv_nsec);
 	close_file(&f, file);
-	assert_int_equal(rig_requests(&f.rig, NULL) - before, 1);
+	assert_int_equal(requests(&f) - before, 1);
 	close_all(&f);
 }
 
@@ -269,7 +281,7 @@ static void test_flushes(void **state)
 
 	open_with(&f, tools_args(state), 1000);
 	save(&f, "out", "A");
-	before = rig_requests(&f.rig, NULL);
+	before = requests(&f);
 	file = open_file(&f, "out", O_WRONLY | O_TRUNC);
 	assert_int_equal(sbx_file_flush(file, &f.rig.call, getpid()), 0);
 	assert_remote(&f, "out", "A");
@@ -277,17 +289,17 @@ static void test_flushes(void **state)
 	/* From another process while the opener lives. */
 	assert_int_equal(sbx_file_flush(file, &f.rig.call, getppid()), 0);
 	assert_remote(&f, "out", "A");
-	assert_int_equal(rig_requests(&f.rig, NULL) - before, 0);
+	assert_int_equal(requests(&f) - before, 0);
 	close_file(&f, file);
 	assert_remote(&f, "out", "B");
-	assert_int_equal(rig_requests(&f.rig, NULL) - before, 1);
+	assert_int_equal(requests(&f) - before, 1);
 	/* A truncation alone goes at release. */
 	file = open_file(&f, "out", O_WRONLY | O_TRUNC);
 	assert_int_equal(sbx_file_flush(file, &f.rig.call, getpid()), 0);
 	assert_remote(&f, "out", "B");
 	assert_int_equal(sbx_file_release(file, &f.rig.call), 0);
 	assert_remote(&f, "out", "");
-	assert_int_equal(rig_requests(&f.rig, NULL) - before, 2);
+	assert_int_equal(requests(&f) - before, 2);
 	close_all(&f);
 }
 
@@ -353,7 +365,7 @@ static void test_append(void **state)
 
 	open_with(&f, tools_args(state), 1000);
 	save(&f, "log", data);
-	before = rig_requests(&f.rig, NULL);
+	before = requests(&f);
 	file = open_file(&f, "log", O_WRONLY | O_APPEND);
 	write_at(&f, file, "mine\n", 16 << 20);
 	/* The sandbox's program is faster. */
@@ -361,7 +373,7 @@ static void test_append(void **state)
 	assert_int_equal(sbx_file_getattr(file, &f.rig.call, 1, &attr), 0);
 	assert_int_equal(attr.size, (16 << 20) + 5);
 	close_file(&f, file);
-	assert_true(rig_requests(&f.rig, NULL) - before <= 2);
+	assert_true(requests(&f) - before <= 2);
 	after = remote(&f, "log", &len);
 	assert_int_equal(len, (16 << 20) + 12);
 	assert_string_equal(after + (16 << 20), "theirs\nmine\n");
@@ -389,7 +401,7 @@ static void test_small_reads(void **state)
 		       "echo \"$d $i $j\" >d/$d/$i$j; done; done; done");
 	warm(&f);
 	g_usleep(50000);
-	before = rig_requests(&f.rig, NULL);
+	before = requests(&f);
 	for (int i = 0; i < 1000; i++) {
 		g_autofree char *path =
 			g_strdup_printf("d/%c/%d%d", 'a' + i / 100, i / 10 % 10, i % 10);
@@ -398,13 +410,13 @@ static void test_small_reads(void **state)
 
 		assert_reads(&f, path, want);
 	}
-	print_message("1000 small files: %zu requests\n", rig_requests(&f.rig, NULL) - before);
-	assert_true(rig_requests(&f.rig, NULL) - before <= 30);
+	print_message("1000 small files: %zu requests\n", requests(&f) - before);
+	assert_true(requests(&f) - before <= 30);
 	/* Again: nothing but freshness is asked for, also after a remount. */
 	sbx_workspace_free(f.ws);
 	mount_ws(&f);
 	warm(&f);
-	before = rig_requests(&f.rig, NULL);
+	before = requests(&f);
 	for (int i = 0; i < 1000; i += 7) {
 		g_autofree char *path =
 			g_strdup_printf("d/%c/%d%d", 'a' + i / 100, i / 10 % 10, i % 10);
@@ -413,8 +425,8 @@ static void test_small_reads(void **state)
 
 		assert_reads(&f, path, want);
 	}
-	print_message("again: %zu requests\n", rig_requests(&f.rig, NULL) - before);
-	assert_true(rig_requests(&f.rig, NULL) - before <= 3);
+	print_message("again: %zu requests\n", requests(&f) - before);
+	assert_true(requests(&f) - before <= 3);
 	/* What the sandbox changes is seen. */
 	rig_sh(&f.rig, "echo changed >d/a/00");
 	g_usleep(1100000);
@@ -439,33 +451,33 @@ static void test_big_reads(void **state)
 	warm(&f);
 	/* At random: a window each. */
 	file = open_file(&f, "big", O_RDONLY);
-	before = rig_requests(&f.rig, NULL);
+	before = requests(&f);
 	for (int i = 0; i < 5; i++) {
 		uint64_t offset = (uint64_t)(i * 3 + 1) * 1234567 % (20 << 20);
 
 		assert_int_equal(sbx_file_read(file, &f.rig.call, buf, 4096, offset), 4096);
 		assert_memory_equal(buf, data + offset, 4096);
 	}
-	assert_int_equal(rig_requests(&f.rig, NULL) - before, 5);
-	assert_int_equal(rig_requests(&f.rig, "fs") + rig_requests(&f.rig, "get"), 0);
+	assert_int_equal(requests(&f) - before, 5);
+	assert_int_equal(rig_requests(&f.rig, "get"), 0);
 	close_file(&f, file);
 	/* In sequence. */
-	before = rig_requests(&f.rig, NULL);
+	before = requests(&f);
 	got = read_all(&f, "big", &len);
 	assert_int_equal(len, 20 << 20);
 	assert_memory_equal(got, data, len);
-	print_message("20 MiB in sequence: %zu requests\n", rig_requests(&f.rig, NULL) - before);
-	assert_true(rig_requests(&f.rig, NULL) - before <= 4);
+	print_message("20 MiB in sequence: %zu requests\n", requests(&f) - before);
+	assert_true(requests(&f) - before <= 4);
 	g_usleep(1100000);
 	/* It was settled by now, so the next time it is here. */
 	g_free(got);
 	got = read_all(&f, "big", &len);
 	assert_memory_equal(got, data, len);
-	before = rig_requests(&f.rig, NULL);
+	before = requests(&f);
 	g_free(got);
 	got = read_all(&f, "big", &len);
 	assert_memory_equal(got, data, len);
-	assert_true(rig_requests(&f.rig, NULL) - before <= 1);
+	assert_true(requests(&f) - before <= 1);
 	close_all(&f);
 }
 
@@ -565,7 +577,7 @@ static void test_failing_publish(void **state)
 
 	open_with(&f, tools_args(state), 1000);
 	save(&f, "warm", "x");
-	rig_fault(&f.rig, "exec:*:status 500\n");
+	rig_fault(&f.rig, "exec:*:status=500\n");
 	file = open_file(&f, "kept", O_WRONLY | O_CREAT);
 	write_at(&f, file, "precious", 0);
 	assert_true(sbx_file_flush(file, &f.rig.call, getpid()) < 0);
@@ -607,16 +619,19 @@ static void test_local_only(void **state)
 	assert_int_equal(sbx_ws_open(f.ws, &f.rig.call, "no/dir/f", O_WRONLY | O_CREAT, 0644,
 				     getpid(), &file, &attr),
 			 -ENOENT);
-	assert_int_equal(sbx_ws_open(f.ws, &f.rig.call, "none", O_RDONLY, 0, getpid(), &file, &attr),
-			 -ENOENT);
+	assert_int_equal(
+		sbx_ws_open(f.ws, &f.rig.call, "none", O_RDONLY, 0, getpid(), &file, &attr),
+		-ENOENT);
 	rig_sh(&f.rig, "mkfifo pipe; mkdir dir; ln -s x link");
 	g_usleep(1100000);
-	assert_int_equal(sbx_ws_open(f.ws, &f.rig.call, "pipe", O_RDONLY, 0, getpid(), &file, &attr),
-			 -ENXIO);
+	assert_int_equal(
+		sbx_ws_open(f.ws, &f.rig.call, "pipe", O_RDONLY, 0, getpid(), &file, &attr),
+		-ENXIO);
 	assert_int_equal(sbx_ws_open(f.ws, &f.rig.call, "dir", O_RDONLY, 0, getpid(), &file, &attr),
 			 -EISDIR);
-	assert_int_equal(sbx_ws_open(f.ws, &f.rig.call, "link", O_RDONLY, 0, getpid(), &file, &attr),
-			 -ELOOP);
+	assert_int_equal(
+		sbx_ws_open(f.ws, &f.rig.call, "link", O_RDONLY, 0, getpid(), &file, &attr),
+		-ELOOP);
 	close_all(&f);
 }
 
@@ -681,14 +696,13 @@ static void test_no_exec(void **state)
 
 int main(void)
 {
-#define GNU(test)                                                \
-	{                                                        \
-		.name = #test " gnu", .test_func = (test)        \
+#define GNU(test)                                         \
+	{                                                 \
+		.name = #test " gnu", .test_func = (test) \
 	}
-#define BUSYBOX(test)                                            \
-	{                                                        \
-		.name = #test " busybox", .test_func = (test),   \
-		.initial_state = (void *)"busybox"               \
+#define BUSYBOX(test)                                                                             \
+	{                                                                                         \
+		.name = #test " busybox", .test_func = (test), .initial_state = (void *)"busybox" \
 	}
 	const struct CMUnitTest tests[] = {
 		GNU(test_create_and_save),
