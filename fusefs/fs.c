@@ -18,8 +18,10 @@
 #include "fusefs/negotiate.h"
 #include "fusefs/node.h"
 #include "fusefs/op.h"
+#include "fusefs/park.h"
 #include "fusefs/root.h"
 #include "fusefs/scratch.h"
+#include "fusefs/sessionjobs.h"
 #include "fusefs/sessiondir.h"
 #include "fusefs/text.h"
 #include "fusefs/tree.h"
@@ -83,6 +85,7 @@ int fs_new(const struct fs_config *config, const struct fs_parts *parts, struct 
 	fs->fsessions = fsessions_new(fs);
 	fs->root_scratch = scratch_set_new();
 	fs->interrupts = interrupts_new();
+	fs->parks = parks_new();
 	fs->stop = sbx_cancel_new(NULL);
 	r = fs->interrupts && fs->stop ? make_root(fs) : -ENOMEM;
 	if (r < 0) {
@@ -114,6 +117,7 @@ void fs_free(struct fs *fs)
 	fsessions_free(fs->fsessions);
 	scratch_set_unref(fs->root_scratch);
 	interrupts_free(fs->interrupts);
+	parks_free(fs->parks);
 	sbx_cancel_unref(fs->stop);
 	g_free(fs);
 }
@@ -121,6 +125,20 @@ void fs_free(struct fs *fs)
 void fs_stop(struct fs *fs)
 {
 	sbx_cancel_fire(fs->stop);
+}
+
+void fs_end_waits(struct fs *fs)
+{
+	struct fsession **all;
+	size_t n;
+
+	parks_drain(fs->parks);
+	all = fsessions_all(fs->fsessions, &n);
+	for (size_t i = 0; i < n; i++) {
+		session_jobs_stop(all[i]->jobs);
+		fsession_unref(all[i]);
+	}
+	g_free(all);
 }
 
 size_t fs_sync_all(struct fs *fs, int64_t timeout_ms)

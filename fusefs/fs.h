@@ -21,6 +21,7 @@ struct fuse_session;
 struct interrupts;
 struct node;
 struct node_table;
+struct parks;
 struct sbx_cancel;
 struct sbx_errlog;
 struct sbx_provider;
@@ -45,6 +46,9 @@ struct fs_config {
 	const char *endpoint; /* as status shows it: never with a secret */
 	const char
 		*token; /* how the token is told of in status: "file PATH", "environment", "none" */
+	const char *mountpoint; /* absolute */
+	const char *jobs_root; /* -o jobs_root=; NULL */
+	unsigned int jobs_keep;
 	const char *subtree; /* "dev1/fs": the mount's root is that directory; NULL or "": all */
 };
 
@@ -65,6 +69,7 @@ struct fs {
 	struct node_table *nodes;
 	struct fsessions *fsessions;
 	struct interrupts *interrupts;
+	struct parks *parks;
 	struct scratch_set *root_scratch; /* scratch files of the root directory */
 	struct sbx_cancel *stop; /* fires at shutdown: parent of every operation's token */
 	struct fuse_session *fuse; /* set by fs_loop(), for notifications */
@@ -86,6 +91,12 @@ void fs_free(struct fs *fs);
  * that begin afterwards are answered -EINTR too. From any thread, not from a signal handler.
  */
 void fs_stop(struct fs *fs);
+
+/*
+ * After fs_stop() and the loop's end, before the pool's: wait until all parked reads are answered,
+ * and end the polls of jobs. The jobs run on.
+ */
+void fs_end_waits(struct fs *fs);
 
 /*
  * Publish unsent bytes of all sessions, waiting at most @timeout_ms in all. Returns how many files

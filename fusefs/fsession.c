@@ -10,6 +10,7 @@
 #include "client/workspace/workspace.h"
 #include "fusefs/fs.h"
 #include "fusefs/scratch.h"
+#include "fusefs/sessionjobs.h"
 
 struct fsessions {
 	struct fs *fs;
@@ -51,6 +52,7 @@ static int fsession_new(struct fsessions *table, struct sbx_session *session,
 	fsession->index = ++table->last_index;
 	fsession->fs = table->fs;
 	fsession->session = sbx_session_ref(session);
+	fsession->jobs = session_jobs_new(fsession);
 	fsession->scratch = scratch_set_new();
 	verb_slot_init(&fsession->verb);
 	*ret_fsession = fsession;
@@ -68,6 +70,7 @@ void fsession_unref(struct fsession *fsession)
 {
 	if (!fsession || __atomic_sub_fetch(&fsession->refs, 1, __ATOMIC_ACQ_REL) > 0)
 		return;
+	session_jobs_free(fsession->jobs);
 	sbx_workspace_free(fsession->ws);
 	sbx_session_unref(fsession->session);
 	scratch_set_unref(fsession->scratch);

@@ -22,6 +22,7 @@ struct fsessions;
 struct sbx_session;
 struct sbx_workspace;
 struct scratch_set;
+struct session_jobs;
 
 struct fsession {
 	unsigned int refs; /* atomic */
@@ -30,6 +31,7 @@ struct fsession {
 	struct fs *fs;
 	struct sbx_session *session;
 	struct sbx_workspace *ws;
+	struct session_jobs *jobs;
 	struct scratch_set *scratch;
 	struct verb_slot verb;
 };

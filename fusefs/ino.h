@@ -40,6 +40,8 @@ uint64_t ino_take(struct ino_table *table, uint64_t held, bool held_private, uns
 /* A node that holds @held ends. 0: nothing. */
 void ino_give(struct ino_table *table, uint64_t held);
 
+/* Jobs and their files, by number (sessionjobs.h). */
+#define INO_JOB_BITS UINT64_C(0xfffffffc00000000)
 /* Above what private numbers reach: files in memory (scratch.h), and names without a node. */
 #define INO_SCRATCH_BITS UINT64_C(0xfffffffe00000000)
 #define INO_NAME_BITS	 UINT64_C(0xffffffff00000000)

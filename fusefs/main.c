@@ -243,6 +243,9 @@ static int run_mount(struct run *run)
 		.cache_size_bytes = options->cache_size_bytes,
 		.endpoint = run->endpoint->text,
 		.token = run->token_text,
+		.mountpoint = options->mountpoint,
+		.jobs_root = options->jobs_root,
+		.jobs_keep = options->jobs_keep,
 		.subtree = options->subtree,
 	};
 	struct fs_parts parts = {
@@ -329,8 +332,10 @@ static int run_serve(struct run *run)
 
 static void run_done(struct run *run)
 {
-	if (run->fs)
+	if (run->fs) {
 		fs_stop(run->fs);
+		fs_end_waits(run->fs);
+	}
 	if (run->fuse) {
 		fuse_session_unmount(run->fuse);
 		fuse_session_destroy(run->fuse);

@@ -99,6 +99,8 @@ struct handle {
 struct handle_class {
 	/* Bytes, or negative errno. */
 	ssize_t (*read)(struct op *op, struct handle *handle, void *buf, size_t size, off_t offset);
+	/* Before read: true, the read was handed over (park.h) and is answered later. */
+	bool (*park)(struct op *op, struct handle *handle, size_t size, off_t offset);
 	/* All of @size, or negative errno. */
 	ssize_t (*write)(struct op *op, struct handle *handle, const void *buf, size_t size,
 			 off_t offset);

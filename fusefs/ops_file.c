@@ -47,6 +47,8 @@ void ops_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fus
 	ssize_t r = op_begin(&op, req, ino, OP_READ);
 
 	if (r == 0) {
+		if (handle->class->park && handle->class->park(&op, handle, size, off))
+			return;
 		buf = g_try_malloc(size);
 		if (!buf)
 			r = -ENOMEM;

@@ -97,6 +97,22 @@ void op_settle(struct op *op)
 	op->admitted = NULL;
 }
 
+int op_detach(struct op *op, struct op **ret_op)
+{
+	struct op *self = g_memdup2(op, sizeof(*op));
+	int r;
+
+	op_settle(op);
+	op->node = NULL;
+	self->admitted = NULL;
+	/* A signal that came before is told by this again. */
+	r = interrupt_begin(self->fs->interrupts, &self->interrupt, self->req, self->tid, true,
+			    self->fs->stop);
+	self->call.cancel = self->interrupt.cancel;
+	*ret_op = self;
+	return r;
+}
+
 void op_done(struct op *op)
 {
 	node_put(op->fs->nodes, op->node);

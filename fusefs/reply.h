@@ -40,6 +40,12 @@ void op_reply_read(struct op *op, ssize_t r, const void *buf);
 void op_reply_write(struct op *op, ssize_t r);
 void op_reply_statfs(struct op *op, int r, const struct statvfs *st);
 
+/*
+ * Take @op out of its handler, to be answered later by one op_reply_… and then freed with g_free():
+ * *ret_op has its references, holds no thread of the session, and is cancelled by any signal of its
+ * caller. -ENOMEM: *ret_op can only be answered.
+ */
+int op_detach(struct op *op, struct op **ret_op);
 /* End everything but the reply, for replies that are built elsewhere (directories). */
 void op_settle(struct op *op);
 /* Drop the references. After the reply. */

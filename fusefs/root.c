@@ -15,6 +15,7 @@
 #include "fusefs/readme.h"
 #include "fusefs/scratch.h"
 #include "fusefs/sessiondir.h"
+#include "fusefs/sessionjobs.h"
 #include "fusefs/snapshotdir.h"
 #include "fusefs/stats.h"
 #include "fusefs/status.h"
@@ -144,7 +145,10 @@ static const struct verb root_verbs[] = {
 	},
 };
 
-static const struct verb_table root_verb_table = { root_verbs, G_N_ELEMENTS(root_verbs) };
+static const struct verb_table root_verb_table = {
+	.verbs = root_verbs,
+	.n = G_N_ELEMENTS(root_verbs),
+};
 
 /* The numbers are the files' st_ino: keep them. 1 is the directory itself. */
 static const struct synth_row root_rows[] = {
@@ -254,6 +258,8 @@ static int root_rmdir(struct op *op, struct node *dir, const char *name)
 	if (r == 0) {
 		if (listing->n_entries > 0)
 			r = -ENOTEMPTY;
+		else if (session_jobs_any_running(fsession->jobs, &op->call))
+			r = -EBUSY;
 		sbx_listing_unref(listing);
 	} else if (r == -ESTALE) {
 		r = 0; /* it is gone already: what is left is its name */

@@ -9,6 +9,7 @@
 #include "client/workspace/workspace.h"
 #include "fusefs/fsession.h"
 #include "fusefs/ino.h"
+#include "fusefs/jobsdir.h"
 #include "fusefs/notify.h"
 #include "fusefs/op.h"
 #include "fusefs/scratch.h"
@@ -112,7 +113,10 @@ static const struct verb session_verbs[] = {
 	},
 };
 
-static const struct verb_table session_verb_table = { session_verbs, G_N_ELEMENTS(session_verbs) };
+static const struct verb_table session_verb_table = {
+	.verbs = session_verbs,
+	.n = G_N_ELEMENTS(session_verbs),
+};
 
 /* The numbers are the files' st_ino: keep them. 1 is the directory itself. */
 static const struct synth_row session_rows[] = {
@@ -141,6 +145,12 @@ static const struct synth_row session_rows[] = {
 		.hidden = true,
 		.class = &tree_class,
 		.base_path = "/",
+	},
+	{
+		.name = "jobs",
+		.mode = S_IFDIR | 0700,
+		.index = JOBSDIR_INDEX,
+		.class = &jobsdir_class,
 	},
 };
 

@@ -62,7 +62,8 @@ static int render(struct op *op, const struct synth_row *row, struct node *dir, 
 
 static uint64_t row_ino(const struct synth_row *row, const struct node *dir)
 {
-	return ino_own(fsession_index(dir->session), row->index);
+	return row->st_ino ? row->st_ino(dir, row)
+			   : ino_own(fsession_index(dir->session), row->index);
 }
 
 static void row_stat(struct op *op, const struct synth_row *row, const struct node *dir,
@@ -113,6 +114,7 @@ int synth_lookup(struct op *op, const struct synth_table *table, struct node *di
 	spec = (struct node_spec){
 		.class = row->class	      ? row->class
 			 : S_ISLNK(row->mode) ? &synth_link_class
+			 : row->waits	      ? &synth_waiting_file_class
 					      : &synth_file_class,
 		.session = dir->session,
 		.data = (void *)row,
@@ -257,6 +259,13 @@ static int synth_file_open(struct op *op, struct node *node, int flags, struct h
 }
 
 const struct node_class synth_file_class = {
+	.getattr = synth_file_getattr,
+	.setattr = synth_file_setattr,
+	.open = synth_file_open,
+};
+
+const struct node_class synth_waiting_file_class = {
+	.waits = true,
 	.getattr = synth_file_getattr,
 	.setattr = synth_file_setattr,
 	.open = synth_file_open,

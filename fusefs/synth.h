@@ -44,6 +44,9 @@ struct synth_row {
 	unsigned int index; /* numbers it in its directory, from 2 (ino_own) */
 	bool hidden; /* found by name, not listed */
 	bool fixed; /* its text never changes: its times are the mount's */
+	bool waits; /* show, open or verbs may ask the server: as node_class.waits */
+	/* Its number, where the directory's own group and index do not tell it; NULL: they do. */
+	uint64_t (*st_ino)(const struct node *dir, const struct synth_row *row);
 	/* Append the text; of a link its target. @dir: the directory's node. */
 	int (*show)(struct op *op, struct node *dir, GString *out);
 	const struct verb_table *verbs; /* what may be written */
@@ -63,6 +66,7 @@ struct synth_table {
 };
 
 extern const struct node_class synth_file_class; /* node->data: the row */
+extern const struct node_class synth_waiting_file_class; /* the same, of a row that waits */
 extern const struct node_class synth_link_class; /* the same */
 
 /* The row of @name, or NULL. */

@@ -283,6 +283,11 @@ static int lines_run(struct op *op, const struct verb_table *table, struct fsess
 			g_ptr_array_add(runs, run);
 		text += line_len + (newline ? 1 : 0);
 	}
+	if (table->act) {
+		for (guint i = 0; r == 0 && i < runs->len; i++)
+			r = table->act(op, g_ptr_array_index(runs, i));
+		return r;
+	}
 	while (r == 0 && runs->len > 0)
 		r = verb_start(op, session, g_ptr_array_steal_index(runs, 0));
 	return r;

@@ -10,7 +10,7 @@
  * last one at the writer's flush. All lines of one write are parsed before any is done; when one
  * fails, those behind it are dropped, and the writer gets its errno.
  *
- * A verb runs on the pool; the writer waits for it and leaves, aborting it, only with a signal that
+ * A verb runs on the pool (where its table has no act); the writer waits for it and leaves, aborting it, only with a signal that
  * ends the writer. Verbs of one session run one at a time: a second is -EBUSY.
  *
  * Locking: slot->lock and input->lock, both innermost; neither is held while a verb runs.
@@ -48,6 +48,11 @@ struct verb {
 struct verb_table {
 	const struct verb *verbs;
 	size_t n;
+	/*
+	 * Instead of verb.run, a pool's thread and the session's slot: done by the writer's own
+	 * thread. @op->node: the control, or its directory when a text was renamed onto it.
+	 */
+	int (*act)(struct op *op, const struct verb_run *run);
 };
 
 /* A verb while it runs. */

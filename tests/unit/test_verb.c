@@ -23,7 +23,7 @@ static const struct verb verbs[] = {
 	{ .name = "sync", .usage = "sync", .help = "send" },
 };
 
-static const struct verb_table table = { verbs, G_N_ELEMENTS(verbs) };
+static const struct verb_table table = { .verbs = verbs, .n = G_N_ELEMENTS(verbs) };
 
 static struct verb_run *parsed(const char *line)
 {
