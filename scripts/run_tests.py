@@ -12,7 +12,6 @@ import json
 import os
 import shutil
 import signal
-import stat
 import subprocess
 import sys
 import tempfile
@@ -320,16 +319,15 @@ class Runner:
         return tally
 
     def clean(self, tally):
-        """Removes the run's directory; what can't be removed is a failure."""
-        def make_writable(function, path, _):
-            try:
-                os.chmod(os.path.dirname(path), stat.S_IRWXU)
-                if os.path.isdir(path) and not os.path.islink(path):
-                    os.chmod(path, stat.S_IRWXU)
-                function(path)
-            except OSError as error:
-                tally.fail(f"can't remove {path}: {error.strerror}")
-        shutil.rmtree(self.dir, onerror=make_writable)
+        """Removes the run's directory, never into a mount; what can't be removed is a failure."""
+        for mount in sbxfs_mounts():
+            if mount.startswith(self.dir + "/"):
+                tally.fail(f"{mount} can't be unmounted: {self.dir} is left")
+                return
+        subprocess.run(["chmod", "-R", "u+rwX", self.dir], check=False, stderr=subprocess.DEVNULL)
+        subprocess.run(["rm", "-rf", "--one-file-system", self.dir], check=False)
+        if os.path.exists(self.dir):
+            tally.fail(f"can't remove {self.dir}")
 
 
 def main():
