@@ -103,7 +103,7 @@ static int fetch_once(struct sbx_session *session, struct sbx_names *names,
 		else
 			items[i].error = -EAGAIN;
 	}
-	*ret_clock_ns = reply->clock_has_ns ? reply->clock_ns : 0;
+	*ret_clock_ns = reply->clock_ns;
 	sbx_pack_reply_free(reply);
 	r = 0;
 out:

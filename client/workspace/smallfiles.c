@@ -7,7 +7,8 @@
  * as long as at least half of those guessed were used, half as many else, at most AHEAD_FILES
  * or AHEAD_BYTES.
  *
- * A file that is on its way is asked for once: who opens it meanwhile waits for that request.
+ * A file that is on its way is asked for once: who opens it meanwhile waits for that request. What
+ * came but is not settled (content.h) is kept for ttl_ms, for opens that still find that version.
  *
  * Locking: small->lock, innermost; never held across a request.
  */
@@ -30,8 +31,10 @@
 #define AHEAD_DIRS 200
 /* An open asks anew when its file kept changing while it was read. */
 #define OPEN_TRIES 5
+/* What is kept for ttl_ms. */
+#define KEPT_BYTES ((uint64_t)16 << 20)
 
-/* A file on its way. */
+/* A file on its way, or just arrived. */
 struct flight {
 	int refs; /* small->lock */
 	bool done;
@@ -48,7 +51,8 @@ struct small_files {
 	struct sbx_contents *owner;
 	pthread_mutex_t lock;
 	pthread_cond_t landed;
-	GHashTable *flights; /* path (inside) -> struct flight; not done ones */
+	GHashTable *flights; /* path (inside) -> struct flight, with a reference */
+	uint64_t kept_bytes; /* of flights that are done */
 	GHashTable *guesses; /* struct sbx_version * -> itself: fetched ahead, not used yet */
 	unsigned int ahead; /* how many files one request asks for */
 	unsigned int n_guessed; /* since ahead was last changed */
@@ -78,8 +82,22 @@ struct small_files *small_files_new(struct sbx_contents *contents)
 	return small;
 }
 
+static void flight_unref_locked(struct flight *flight)
+{
+	if (--flight->refs > 0)
+		return;
+	sbx_blob_unref(flight->blob);
+	g_free(flight);
+}
+
 void small_files_free(struct small_files *small)
 {
+	GHashTableIter iter;
+	gpointer flight;
+
+	g_hash_table_iter_init(&iter, small->flights);
+	while (g_hash_table_iter_next(&iter, NULL, &flight))
+		flight_unref_locked(flight);
 	g_hash_table_unref(small->flights);
 	g_hash_table_unref(small->guesses);
 	pthread_cond_destroy(&small->landed);
@@ -106,21 +124,27 @@ void small_files_hit(struct small_files *small, const struct sbx_version *versio
 
 /* Flights -------------------------------------------------------------------------------------- */
 
-static void flight_unref_locked(struct flight *flight)
+/* Out of the table; who holds a reference goes on with it. */
+static void flight_drop_locked(struct small_files *small, struct flight *flight)
 {
-	if (--flight->refs > 0)
+	if (g_hash_table_lookup(small->flights, flight->path) != flight)
 		return;
-	sbx_blob_unref(flight->blob);
-	g_free(flight);
+	g_hash_table_remove(small->flights, flight->path);
+	if (flight->done && flight->blob)
+		small->kept_bytes -= flight->blob->len_bytes;
+	flight_unref_locked(flight);
 }
 
 static struct flight *flight_begin_locked(struct small_files *small, const char *path)
 {
 	size_t len = strlen(path) + 1;
-	struct flight *flight = g_malloc0(sizeof(*flight) + len);
+	struct flight *flight = g_hash_table_lookup(small->flights, path);
 
+	if (flight)
+		flight_drop_locked(small, flight);
+	flight = g_malloc0(sizeof(*flight) + len);
 	memcpy(flight->path, path, len);
-	flight->refs = 1;
+	flight->refs = 2;
 	flight->asked_ms = sbx_clock_ms();
 	g_hash_table_replace(small->flights, flight->path, flight);
 	return flight;
@@ -128,9 +152,45 @@ static struct flight *flight_begin_locked(struct small_files *small, const char 
 
 static void flight_end_locked(struct small_files *small, struct flight *flight)
 {
+	bool keep = flight->blob && !flight->settled && flight->error == 0 &&
+		    small->kept_bytes + flight->blob->len_bytes <= KEPT_BYTES;
+
 	flight->done = true;
-	if (g_hash_table_lookup(small->flights, flight->path) == flight)
-		g_hash_table_remove(small->flights, flight->path);
+	if (g_hash_table_lookup(small->flights, flight->path) != flight)
+		return;
+	if (flight->blob)
+		small->kept_bytes += flight->blob->len_bytes;
+	if (!keep)
+		flight_drop_locked(small, flight);
+}
+
+static gboolean flight_is_old(gpointer key, gpointer value, gpointer data)
+{
+	struct small_files *small = data;
+	struct flight *flight = value;
+
+	(void)key;
+	if (!flight->done || sbx_clock_ms() - flight->asked_ms < small->owner->ttl_ms)
+		return FALSE;
+	if (flight->blob)
+		small->kept_bytes -= flight->blob->len_bytes;
+	flight_unref_locked(flight);
+	return TRUE;
+}
+
+/* What is on its way, or came at most ttl_ms ago as @version: of use to an open of now. Borrowed. */
+static struct flight *small_join_locked(struct small_files *small, const char *path,
+					const struct sbx_version *version)
+{
+	struct flight *flight = g_hash_table_lookup(small->flights, path);
+	struct sbx_version came;
+
+	if (!flight || sbx_clock_ms() - flight->asked_ms >= small->owner->ttl_ms)
+		return NULL;
+	sbx_version_of(&flight->attr, &came);
+	if (flight->done && !sbx_version_equal(&came, version))
+		return NULL;
+	return flight;
 }
 
 /* Guessing ------------------------------------------------------------------------------------- */
@@ -163,7 +223,7 @@ static void batch_offer(struct batch *batch, const char *path, const struct sbx_
 	if (sbx_cache_has(small->owner->cache, &version))
 		return;
 	pthread_mutex_lock(&small->lock);
-	if (!g_hash_table_contains(small->flights, path)) {
+	if (!small_join_locked(small, path, &version)) {
 		g_ptr_array_add(batch->flights, flight_begin_locked(small, path));
 		batch->bytes += attr->size;
 	}
@@ -241,12 +301,11 @@ static void batch_land(struct batch *batch, struct sbx_fetch_item *items, int64_
 			sbx_names_saw(contents->names, flight->path, &item->attr, flight->asked_ms);
 		else if (r == 0 && item->error == -ENOENT)
 			sbx_names_saw(contents->names, flight->path, NULL, flight->asked_ms);
-		if (settled && item->attr.size <= SBX_SMALL_BYTES) {
-			sbx_version_of(&item->attr, &version);
+		sbx_version_of(&item->attr, &version);
+		if (settled && item->attr.size <= SBX_SMALL_BYTES)
 			sbx_cache_put(contents->cache, &version, item->blob);
-		}
 		pthread_mutex_lock(&small->lock);
-		if (settled && i > 0) {
+		if (r == 0 && item->blob && i > 0) {
 			struct sbx_version *guess = g_new(struct sbx_version, 1);
 
 			*guess = version;
@@ -352,17 +411,6 @@ static int small_get(struct small_files *small, const struct sbx_call *call, con
 	return r;
 }
 
-/* An answer is of use to an open that began later when it was asked for at most ttl_ms before. */
-static struct flight *small_join_locked(struct small_files *small, const char *path)
-{
-	struct flight *flight = g_hash_table_lookup(small->flights, path);
-
-	if (!flight || sbx_clock_ms() - flight->asked_ms >= small->owner->ttl_ms)
-		return NULL;
-	flight->refs++;
-	return flight;
-}
-
 static int flight_wait(struct small_files *small, const struct sbx_call *call,
 		       struct flight *flight)
 {
@@ -403,15 +451,22 @@ static int flight_result(struct small_files *small, struct flight *flight, struc
 static int small_fetch(struct small_files *small, const struct sbx_call *call, const char *path,
 		       struct sbx_attr *attr, struct sbx_content **ret_content)
 {
+	struct sbx_version version;
 	struct flight *flight;
 	unsigned int ahead = 1;
 	bool joined;
 	int r = 0;
 
+	sbx_version_of(attr, &version);
 	pthread_mutex_lock(&small->lock);
-	flight = small_join_locked(small, path);
+	flight = small_join_locked(small, path, &version);
 	joined = flight != NULL;
-	if (!joined) {
+	if (joined) {
+		flight->refs++;
+		if (g_hash_table_remove(small->guesses, &version))
+			small->n_used++;
+	} else {
+		g_hash_table_foreach_remove(small->flights, flight_is_old, small);
 		flight = flight_begin_locked(small, path);
 		ahead = small_adapt_locked(small);
 	}
