@@ -18,6 +18,10 @@
 #define GROUP_DIRS_MAX	 4000
 #define GROUP_LEAST	 2000 /* entries */
 #define GROUP_MOST	 60000
+#define AHEAD_LEAST	 64 /* directories ahead of a walk */
+#define AHEAD_MOST	 512
+#define AHEAD_ENTRIES	 20000
+#define LOOK_MAX	 10000 /* directories of the store, for one flight */
 #define TRIES_MAX	 6
 
 enum flight_state {
@@ -32,6 +36,7 @@ struct names_flight {
 	enum flight_state state;
 	enum sbx_scan_mode mode;
 	GPtrArray *paths; /* asked for, in the store's form; fixed once sent */
+	GHashTable *set; /* of the same strings */
 	guint n_wanted; /* the first of them: somebody waits for these */
 	GHashTable *errors; /* path -> negative errno, of those that could not be listed */
 	int64_t asked_us; /* once sent */
@@ -44,6 +49,7 @@ static void flight_unref_locked(struct names_flight *flight)
 {
 	if (--flight->refs > 0)
 		return;
+	g_hash_table_unref(flight->set);
 	g_ptr_array_unref(flight->paths);
 	g_hash_table_unref(flight->errors);
 	g_free(flight);
@@ -51,10 +57,23 @@ static void flight_unref_locked(struct names_flight *flight)
 
 static bool flight_has(const struct names_flight *flight, const char *path)
 {
-	for (guint i = 0; i < flight->paths->len; i++)
-		if (strcmp(g_ptr_array_index(flight->paths, i), path) == 0)
-			return true;
-	return false;
+	return g_hash_table_contains(flight->set, path);
+}
+
+static void flight_add(struct names_flight *flight, const char *path)
+{
+	char *copy = g_strdup(path);
+
+	g_ptr_array_add(flight->paths, copy);
+	g_hash_table_add(flight->set, copy);
+}
+
+/* The paths from the @n-th on are not asked for. */
+static void flight_cut_locked(struct names_flight *flight, guint n)
+{
+	for (guint i = n; i < flight->paths->len; i++)
+		g_hash_table_remove(flight->set, g_ptr_array_index(flight->paths, i));
+	g_ptr_array_set_size(flight->paths, (gint)n);
 }
 
 /* Will the flight's answer tell what is wanted of @path, young enough? */
@@ -77,48 +96,106 @@ struct group {
 	struct names_flight *flight;
 	int64_t now_us;
 	int64_t budget; /* entries */
+	guint n_dirs_max;
+	guint n_looked_at;
 };
 
-static bool group_add(void *arg, const struct sbx_meta_dir_info *info)
+static void group_take(struct group *group, const struct sbx_meta_dir_info *info)
+{
+	struct names_flight *flight = group->flight;
+
+	group->budget -= (int64_t)info->n_entries + 1;
+	flight->n_entries += info->n_entries + 1;
+	if (flight->mode == SBX_SCAN_SINCE)
+		flight->since_ns = MIN(flight->since_ns, info->clock_ns);
+	flight_add(flight, info->path);
+}
+
+/* Directories of which nothing is known, ahead of a walk. */
+static bool group_add_unknown(void *arg, const struct sbx_meta_dir_info *info)
 {
 	struct group *group = arg;
 	struct names_flight *flight = group->flight;
-	bool used = info->used_us >= group->now_us - SBX_NAMES_USED_US;
 
-	if (flight->paths->len >= GROUP_DIRS_MAX || group->budget <= 0)
+	if (flight->paths->len >= group->n_dirs_max || ++group->n_looked_at > LOOK_MAX) {
+		flight->names->walk_next = g_strdup(info->path);
 		return false;
-	if (!info->complete || info->clock_ns == 0 || (info->path[0] == '/' && !used))
-		return true;
-	if ((int64_t)info->n_entries >= group->budget)
-		return true;
-	for (guint i = 0; i < flight->n_wanted; i++)
-		if (strcmp(g_ptr_array_index(flight->paths, i), info->path) == 0)
-			return true;
-	group->budget -= (int64_t)info->n_entries + 1;
-	flight->n_entries += info->n_entries + 1;
-	flight->since_ns = MIN(flight->since_ns, info->clock_ns);
-	g_ptr_array_add(flight->paths, g_strdup(info->path));
+	}
+	if ((!info->complete || info->validated_us < info->floor_us) &&
+	    !flight_has(flight, info->path))
+		group_take(group, info);
 	return true;
 }
 
-/* Directories that are asked for together with the one that is wanted. */
+/* Is a directory that is known worth being asked for with others? One that was validated only now
+ * is not; half of ttl lets loops over two of them fall into step. */
+static bool group_may_have(const struct group *group, const struct sbx_meta_dir_info *info)
+{
+	int64_t half_us = group->flight->names->options.ttl_ms * 500;
+
+	return info->complete && info->clock_ns != 0 &&
+	       info->validated_us < group->now_us - half_us &&
+	       (int64_t)info->n_entries < group->budget && !flight_has(group->flight, info->path);
+}
+
+/* Known directories ahead of a walk. */
+static bool group_add_ahead(void *arg, const struct sbx_meta_dir_info *info)
+{
+	struct group *group = arg;
+
+	if (group->flight->paths->len >= group->n_dirs_max || group->budget <= 0 ||
+	    ++group->n_looked_at > LOOK_MAX) {
+		group->flight->names->walk_next = g_strdup(info->path);
+		return false;
+	}
+	if (group_may_have(group, info))
+		group_take(group, info);
+	return true;
+}
+
+/* Known directories, those used last first. */
+static bool group_add_used(void *arg, const struct sbx_meta_dir_info *info)
+{
+	struct group *group = arg;
+	bool used = info->used_us >= group->now_us - SBX_NAMES_USED_US;
+
+	if (group->flight->paths->len >= GROUP_DIRS_MAX || group->budget <= 0 ||
+	    ++group->n_looked_at > LOOK_MAX)
+		return false;
+	if ((used || info->path[0] != '/') && group_may_have(group, info))
+		group_take(group, info);
+	return true;
+}
+
+/* Directories that are asked for together with those that are wanted. */
 static void flight_add_group_locked(struct names_flight *flight, int64_t now_us)
 {
 	struct sbx_names *names = flight->names;
+	const char *path = g_ptr_array_index(flight->paths, flight->n_wanted - 1);
 	int64_t pause_us = MIN(now_us - names->group_sent_us, 30 * INT64_C(1000000));
 	double afford_us = 0.02 * (double)pause_us + 10000;
-	struct group group = {
-		.flight = flight,
-		.now_us = now_us,
-		.budget =
-			CLAMP((int64_t)(afford_us / names->entry_cost_us), GROUP_LEAST, GROUP_MOST),
-	};
+	int64_t budget =
+		CLAMP((int64_t)(afford_us / names->entry_cost_us), GROUP_LEAST, GROUP_MOST);
+	bool is_walk = g_strcmp0(names->walk_next, path) == 0;
+	struct group group = { .flight = flight, .now_us = now_us };
 
+	names->walk_ahead = is_walk ? MIN(names->walk_ahead * 2, AHEAD_MOST) : AHEAD_LEAST;
+	g_clear_pointer(&names->walk_next, g_free);
+	group.n_dirs_max = flight->n_wanted + names->walk_ahead;
+	if (flight->mode == SBX_SCAN_TREE) {
+		sbx_meta_each_dir_after(names->meta, path, group_add_unknown, &group);
+		return;
+	}
 	/* With ttl 0 an answer serves only those who waited for it. */
 	if (names->options.ttl_ms <= 0)
 		return;
+	/* What a walk will use is not spent in vain. */
+	group.budget = is_walk ? MAX(budget, AHEAD_ENTRIES) : budget / 2;
+	sbx_meta_each_dir_after(names->meta, path, group_add_ahead, &group);
+	group.budget = budget;
+	group.n_looked_at = 0;
+	sbx_meta_each_dir(names->meta, group_add_used, &group);
 	names->group_sent_us = now_us;
-	sbx_meta_each_dir(names->meta, group_add, &group);
 }
 
 /* How @path is to be asked for. */
@@ -149,6 +226,8 @@ static void flight_plan_locked(struct names_flight *flight)
 	flight->state = FLIGHT_SENT;
 	flight->asked_us = now_us;
 	flight->n_wanted = flight->paths->len;
+	if (flight->mode == SBX_SCAN_TREE)
+		flight_add_group_locked(flight, now_us);
 	if (flight->mode != SBX_SCAN_SINCE)
 		return;
 	/* The store may have been made stale since the flight was queued. */
@@ -279,7 +358,7 @@ static int flight_encode(struct names_flight *flight, const struct sbx_tools *to
 					 names_wire_path(g_ptr_array_index(flight->paths, i)));
 		if (r < 0 && i > 0) {
 			pthread_mutex_lock(&flight->names->lock);
-			g_ptr_array_set_size(flight->paths, (gint)i);
+			flight_cut_locked(flight, i);
 			pthread_mutex_unlock(&flight->names->lock);
 			r = 0;
 		}
@@ -384,7 +463,7 @@ static int flight_find_locked(struct sbx_names *names, enum names_ask ask, const
 		flight = g_ptr_array_index(names->flights, i);
 		if (flight->state == FLIGHT_QUEUED && flight->mode == mode &&
 		    flight->paths->len < WANTED_MAX && !flight_has(flight, path))
-			g_ptr_array_add(flight->paths, g_strdup(path));
+			flight_add(flight, path);
 		if (flight_serves(flight, ask, path, need_us)) {
 			flight->refs++;
 			*ret_flight = flight;
@@ -401,7 +480,8 @@ static int flight_find_locked(struct sbx_names *names, enum names_ask ask, const
 	flight->paths = g_ptr_array_new_with_free_func(g_free);
 	flight->errors = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, NULL);
 	flight->mode = mode;
-	g_ptr_array_add(flight->paths, g_strdup(path));
+	flight->set = g_hash_table_new(g_str_hash, g_str_equal);
+	flight_add(flight, path);
 	r = names_task_start_locked(names, flight_run, flight);
 	if (r < 0) {
 		flight->refs = 1;

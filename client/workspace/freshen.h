@@ -6,14 +6,16 @@
  * a waiting caller that is cancelled leaves, the others still get their answer.
  *
  * What a flight asks:
- *   nothing known of the directory   its whole tree, breadth first, bounded
- *   known                            what changed since, of it and of a group: the directories used
- *                                    in the last 10 s, and others that are known as long as that is
- *                                    cheap, since a program that walks a tree will want them next
+ *   nothing known of the directory   its whole tree, breadth first, bounded, and with it those that
+ *                                    a walk would come to next of which nothing is known either
+ *   known                            what changed since, of it and of a group: directories that a
+ *                                    walk would come to next, those used in the last 10 s, and
+ *                                    others that are known as long as that is cheap
  *   known, but not since when        its listing
- * The group is bounded by what looking at it costs the sandbox, measured as the time of an answer
- * less that of the quickest one: about 3 % of its time. A directory that did not fit is asked for
- * by itself when somebody needs it, so ttl holds for it as for every other.
+ * Those ahead of a walk are more with each flight that turns out to have been part of one. The group
+ * is bounded by what looking at it costs the sandbox, measured as the time of an answer less that
+ * of the quickest one: about 3 % of its time. A directory that did not fit is asked for by itself
+ * when somebody needs it, so ttl holds for it as for every other.
  *
  * Locking: names->lock, taken inside, never held across a request.
  */

@@ -118,7 +118,7 @@ void sbx_meta_clear_local(struct sbx_meta *meta, const char *path);
 
 /* What to ask ------------------------------------------------------------------------------- */
 
-/* A directory that was used. */
+/* A directory. */
 struct sbx_meta_dir_info {
 	char *path; /* g_free() */
 	bool complete;
@@ -132,6 +132,9 @@ struct sbx_meta_dir_info {
 /* Directories with a listing known, most recently used first, while @fn returns true. */
 typedef bool (*sbx_meta_dir_fn)(void *arg, const struct sbx_meta_dir_info *info);
 void sbx_meta_each_dir(struct sbx_meta *meta, sbx_meta_dir_fn fn, void *arg);
+/* Directories that a walk of the tree in order of names comes to after @path, known or not. */
+void sbx_meta_each_dir_after(struct sbx_meta *meta, const char *path, sbx_meta_dir_fn fn,
+			     void *arg);
 /* The same of one directory. -ENOENT: it is not known or has no listing. */
 int sbx_meta_dir_info(struct sbx_meta *meta, const char *path, struct sbx_meta_dir_info *ret_info);
 

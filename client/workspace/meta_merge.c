@@ -459,13 +459,21 @@ void sbx_meta_clear_local(struct sbx_meta *meta, const char *path)
 
 /* What to ask ------------------------------------------------------------------------------- */
 
-static void dir_info_fill(struct sbx_meta *meta, const struct meta_dir *dir,
+static void dir_info_fill(struct sbx_meta *meta, const struct meta_entry *entry,
 			  struct sbx_meta_dir_info *ret_info)
 {
-	ret_info->path = meta_entry_path(meta, dir->entry);
+	const struct meta_dir *dir = entry->dir;
+
+	*ret_info = (struct sbx_meta_dir_info){
+		.path = meta_entry_path(meta, entry),
+		.validated_us = META_NEVER_US,
+		.used_us = META_NEVER_US,
+		.floor_us = meta->floor_us,
+	};
+	if (!dir)
+		return;
 	ret_info->complete = dir->complete;
 	ret_info->validated_us = dir->validated_us;
-	ret_info->floor_us = meta->floor_us;
 	ret_info->used_us = dir->used_us;
 	ret_info->clock_ns = dir->validated_us >= meta->floor_us ? dir->clock_ns : 0;
 	ret_info->n_entries = dir->children->len;
@@ -478,7 +486,48 @@ void sbx_meta_each_dir(struct sbx_meta *meta, sbx_meta_dir_fn fn, void *arg)
 	for (struct meta_dir *dir = meta->newest; dir && go_on; dir = dir->older) {
 		struct sbx_meta_dir_info info;
 
-		dir_info_fill(meta, dir, &info);
+		dir_info_fill(meta, dir->entry, &info);
+		go_on = fn(arg, &info);
+		g_free(info.path);
+	}
+}
+
+/* The first directory among the children of @entry from @i on. */
+static struct meta_entry *child_dir_from(const struct meta_entry *entry, guint i)
+{
+	for (; entry->dir && i < entry->dir->children->len; i++) {
+		struct meta_entry *child = g_ptr_array_index(entry->dir->children, i);
+
+		if (child->has_remote && S_ISDIR(child->attr.mode))
+			return child;
+	}
+	return NULL;
+}
+
+/* What comes after @entry when parents come before their children. */
+static struct meta_entry *dir_after(struct meta_entry *entry)
+{
+	struct meta_entry *next = child_dir_from(entry, 0);
+	guint i;
+
+	while (!next && entry->parent) {
+		if (!meta_dir_search(entry->parent->dir, entry->name, strlen(entry->name), &i))
+			return NULL;
+		next = child_dir_from(entry->parent, i + 1);
+		entry = entry->parent;
+	}
+	return next;
+}
+
+void sbx_meta_each_dir_after(struct sbx_meta *meta, const char *path, sbx_meta_dir_fn fn, void *arg)
+{
+	struct meta_entry *entry = meta_path_entry(meta, path);
+	bool go_on = true;
+
+	while (go_on && entry && (entry = dir_after(entry))) {
+		struct sbx_meta_dir_info info;
+
+		dir_info_fill(meta, entry, &info);
 		go_on = fn(arg, &info);
 		g_free(info.path);
 	}
@@ -490,6 +539,6 @@ int sbx_meta_dir_info(struct sbx_meta *meta, const char *path, struct sbx_meta_d
 
 	if (!entry || !entry->dir)
 		return -ENOENT;
-	dir_info_fill(meta, entry->dir, ret_info);
+	dir_info_fill(meta, entry, ret_info);
 	return 0;
 }

@@ -115,6 +115,7 @@ void sbx_names_free(struct sbx_names *names)
 	pthread_mutex_unlock(&names->lock);
 	sbx_meta_free(names->meta);
 	g_ptr_array_unref(names->flights);
+	g_free(names->walk_next);
 	g_ptr_array_unref(names->probes);
 	sbx_session_unref(names->session);
 	sbx_cancel_unref(names->cancel);
