@@ -46,7 +46,8 @@ struct fs_config {
 	const char *endpoint; /* as status shows it: never with a secret */
 	const char
 		*token; /* how the token is told of in status: "file PATH", "environment", "none" */
-	const char *mountpoint; /* absolute */
+	const char *mountpoint; /* absolute, as given */
+	const char *real_mountpoint; /* the same without symbolic links */
 	const char *jobs_root; /* -o jobs_root=; NULL */
 	unsigned int jobs_keep;
 	const char *subtree; /* "dev1/fs": the mount's root is that directory; NULL or "": all */

@@ -63,10 +63,9 @@ char *jobnew_translate(const char *workspace, const char *cwd)
 }
 
 /* The path of the session's workspace on this machine. */
-static char *workspace_path(struct op *op, struct node *dir)
+static char *workspace_path(struct op *op, struct node *dir, const char *mountpoint)
 {
 	g_autofree char *name = NULL;
-	const char *mountpoint = op->fs->config.mountpoint;
 
 	if (op->fs->config.subtree && *op->fs->config.subtree)
 		return g_build_filename(mountpoint, "fs", NULL);
@@ -78,15 +77,19 @@ static int start_spec(struct op *op, struct node *dir, struct sbx_jobspec *spec,
 		      struct sbx_call *call, char **ret_id)
 {
 	struct session_jobs *jobs = dir->session->jobs;
-	g_autofree char *workspace = workspace_path(op, dir);
+	const char *const mountpoints[] = { op->fs->config.mountpoint,
+					    op->fs->config.real_mountpoint };
 	g_autofree char *cwd = NULL;
 	struct session_job *entry;
 	struct sbx_jobs *below;
 	struct sbx_job *job;
 	int r;
 
-	if (spec->spec.cwd)
+	for (size_t i = 0; spec->spec.cwd && !cwd && i < G_N_ELEMENTS(mountpoints); i++) {
+		g_autofree char *workspace = workspace_path(op, dir, mountpoints[i]);
+
 		cwd = jobnew_translate(workspace, spec->spec.cwd);
+	}
 	if (cwd)
 		spec->spec.cwd = cwd;
 	r = session_jobs_enter(jobs, &below);

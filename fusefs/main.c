@@ -25,6 +25,7 @@
 #include "client/statedir.h"
 #include "client/task.h"
 #include "client/token.h"
+#include "fusefs/command.h"
 #include "fusefs/daemon.h"
 #include "fusefs/fs.h"
 #include "fusefs/log.h"
@@ -57,6 +58,7 @@ struct run {
 	struct sbx_errlog *errors;
 	struct sbx_sessions *sessions;
 	char *token_text;
+	char *real_mountpoint;
 	struct fs *fs;
 	struct fuse_session *fuse;
 	pthread_t main_thread;
@@ -101,6 +103,10 @@ static int run_prepare(struct run *run)
 	r = mountpoint_prepare(options->mountpoint, &message);
 	if (r < 0)
 		return run_fail(EXIT_MOUNT, message);
+	run->real_mountpoint = realpath(options->mountpoint, NULL);
+	if (!run->real_mountpoint)
+		return run_fail(EXIT_MOUNT, g_strdup_printf("%s: %s", options->mountpoint,
+							    g_strerror(errno)));
 	r = sbx_statedir_open(options->state_dir, options->cache_dir, run->endpoint->dir_name,
 			      &run->statedir, &message);
 	if (r < 0)
@@ -244,6 +250,7 @@ static int run_mount(struct run *run)
 		.endpoint = run->endpoint->text,
 		.token = run->token_text,
 		.mountpoint = options->mountpoint,
+		.real_mountpoint = run->real_mountpoint,
 		.jobs_root = options->jobs_root,
 		.jobs_keep = options->jobs_keep,
 		.subtree = options->subtree,
@@ -352,6 +359,7 @@ static void run_done(struct run *run)
 	sbx_token_free(run->token);
 	sbx_endpoint_free(run->endpoint);
 	g_free(run->token_text);
+	free(run->real_mountpoint);
 	options_free(run->options);
 }
 
@@ -363,6 +371,8 @@ int main(int argc, char **argv)
 	int r, status;
 
 	daemon_fix_stdio();
+	if (argc > 1 && command_is_name(argv[1]))
+		return command_run(argc - 1, argv + 1);
 	r = options_parse(argc, argv, &run.options, &message);
 	if (r < 0)
 		return run_fail(EXIT_USAGE, message);

@@ -105,7 +105,8 @@ struct parse_state {
 const char *options_help(void)
 {
 	return "usage: sbxfs [-o OPTION[,OPTION…]] ENDPOINT MOUNTPOINT\n"
-	       "       sbxfs exec|logs|ctl|ls|help …   (a mount point so named is ./exec)\n"
+	       "       sbxfs exec|logs|ctl|ls|help …   (see sbxfs help; a mount point so named is "
+	       "./exec)\n"
 	       "\n"
 	       "Mounts the sandboxes of a server: each session is a directory.\n"
 	       "ENDPOINT may be left out when SBX_ENDPOINT is set; the token comes from\n"
