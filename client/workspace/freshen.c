@@ -22,7 +22,7 @@
 #define AHEAD_MOST	 512
 #define AHEAD_ENTRIES	 20000
 #define LOOK_MAX	 10000 /* directories of the store, for one flight */
-#define TRIES_MAX	 6
+#define TRIES_MAX	 12
 
 enum flight_state {
 	FLIGHT_QUEUED,
@@ -392,6 +392,14 @@ static int flight_send(struct names_flight *flight, const struct sbx_call *call,
 	r = sbx_scan_decode(&request, result.out, result.out_len, &reply);
 	if (r < 0) {
 		r = sbx_names_bad_answer(names, "scan", r, &result);
+		/* Ask for half as many; who waits for one of the others asks again. */
+		if (r == -EMSGSIZE && flight->paths->len > 1) {
+			pthread_mutex_lock(&names->lock);
+			flight_cut_locked(flight, flight->paths->len / 2);
+			names->walk_ahead = AHEAD_LEAST;
+			pthread_mutex_unlock(&names->lock);
+			r = -EAGAIN;
+		}
 		goto out;
 	}
 	steady = names_saw_clock(names, reply->clock_ns, reply->clock_has_ns, flight->asked_us,

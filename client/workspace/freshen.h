@@ -36,7 +36,8 @@ enum names_ask {
 
 /*
  * Have @path asked for by a request that is sent at @need_us (CLOCK_MONOTONIC) or later, and its
- * answer put in the store. 0; errno of the request; or of the directory itself: -EACCES, -EIO.
+ * answer put in the store. 0; errno of the request; or of the directory itself: -EACCES, -EIO;
+ * -EMSGSIZE where its listing is longer than any answer may be.
  * -ENOENT and -ENOTDIR are no failure: the store knows then. Blocks, at most the call's timeout.
  */
 int names_freshen(struct sbx_names *names, const struct sbx_call *call, enum names_ask ask,

@@ -209,7 +209,7 @@ int sbx_names_stat(struct sbx_names *names, const struct sbx_call *call, const c
 			break;
 		}
 		r = ask_dir(names, call, path, found.ask_len, need_us);
-		if (r == -EACCES)
+		if (r == -EACCES || r == -EMSGSIZE)
 			/* A directory that can be searched, not listed. */
 			r = names_freshen(names, call, NAMES_ASK_FILE, path, need_us);
 		/* It may just have shown that it has no exec. */
@@ -253,6 +253,8 @@ int sbx_names_list(struct sbx_names *names, const struct sbx_call *call, const c
 			r = ask_dir(names, call, path, ask_len, need_us);
 			if (r == -EOPNOTSUPP && !sbx_names_has_exec(names))
 				r = 0;
+			else if (r == -EMSGSIZE && path[0] != '/')
+				r = names_plain_list(names, call, path);
 		} else {
 			r = names_plain_list(names, call, path);
 		}

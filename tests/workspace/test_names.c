@@ -400,6 +400,8 @@ static void test_narrow_backend(void **state)
 					      "--exec-command-limit", "131072", NULL };
 	struct fixture f;
 	struct sbx_attr attr;
+	struct sbx_listing *listing = NULL;
+	g_autofree char *name = NULL;
 
 	(void)state;
 	open_with(&f, narrow, 60000);
@@ -411,6 +413,18 @@ static void test_narrow_backend(void **state)
 		assert_int_equal(stat_path(&f, path, &attr), 0);
 	}
 	assert_int_equal(APPLY(&f, .kind = SBX_DO_MKDIR, .path = "e", .mode = 0755), 0);
+	/* A directory that no answer can hold. */
+	rig_sh(&f.rig,
+	       "mkdir big && cd big && head -c 600000 /dev/urandom | od -An -tx1 -w120 -v | "
+	       "tr -d ' ' | xargs touch");
+	sbx_names_refresh(f.names);
+	assert_int_equal(sbx_names_list(f.names, &f.rig.call, "big", &listing), 0);
+	assert_int_equal(listing->n_entries, 5000);
+	name = g_strconcat("big/", listing->entries[4321].name, NULL);
+	sbx_listing_unref(listing);
+	assert_int_equal(stat_path(&f, name, &attr), 0);
+	assert_true(attr.ino != 0);
+	assert_int_equal(stat_path(&f, "big/nothing", &attr), -ENOENT);
 	close_all(&f);
 }
 
