@@ -14,9 +14,8 @@
 #include "client/program.h"
 
 struct sbx_pack_options {
-	uint64_t
-		max_bytes; /* bound of all content together, at most and by default 256 MiB; when it is
-			     * exceeded nothing is stable */
+	/* Bound of all content, 0 and at most 256 MiB; when it is exceeded nothing is stable. */
+	uint64_t max_bytes;
 	bool compress; /* gzip the content where the sandbox can */
 	bool follow; /* follow a symlink in the last component */
 };

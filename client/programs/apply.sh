@@ -4,9 +4,9 @@
 #
 #   ID SWEEP PATHS PATH... [VERB COUNT ARG...]...
 #
-# Paths count from 1, and 0 is none; those without a "-" before them are looked at in the end. "&VERB" is
-# left out when the operation before it failed. Records: rFLAGS\0WHY\0 of each operation in order,
-# where an empty WHY is success; o when the outcome could not be kept; attributes; e.
+# Paths count from 1, and 0 is none; those without a "-" before them are looked at in the end.
+# "&VERB" is left out when the operation before it failed. Records: rFLAGS\0WHY\0 of each operation
+# in order, where an empty WHY is success; o when the outcome could not be kept; attributes; e.
 #
 # The outcome is kept in .sbxfs/ops/ID: empty while the operations run, then the armoured answer
 # and a dot. Umask 077: what is made without a mode is ours alone.
@@ -205,8 +205,8 @@ part() {
 # append SOURCE OFFSET TARGET LENGTH: at the target's own end, in one write.
 append() {
 	if has k; then
-		run dd if="$1" of="$3" bs="$4" iflag=skip_bytes,fullblock oflag=append conv=notrunc \
-			skip="$2" count=1
+		run dd if="$1" of="$3" bs="$4" iflag=skip_bytes,fullblock oflag=append \
+			conv=notrunc skip="$2" count=1
 	else
 		run append_part "$@"
 	fi

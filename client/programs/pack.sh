@@ -6,7 +6,8 @@
 #
 # Paths count from 1. OFFSET "-": the whole file, without LENGTH's being looked at. Three sections:
 # the clock, xWHY\0INDEX\0 for what can't be read, attributes before; the bytes, one item behind the
-# other as each came, and a digit; attributes after. How many bytes an item has follows from its size.
+# other as each came, and a digit; attributes after. How many bytes an item has follows from its
+# size.
 
 # range FILE OFFSET LENGTH: these bytes.
 range() {

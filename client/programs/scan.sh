@@ -16,8 +16,13 @@
 count() {
 	n=$1
 	shift
-	find "$@" -mindepth 1 -maxdepth "$n" -path ./.sbxfs -prune -o -print | head -n $((max + 1)) | wc -l
+	find "$@" -mindepth 1 -maxdepth "$n" -path ./.sbxfs -prune -o -print |
+		head -n $((max + 1)) | wc -l
 }
+
+check='for a; do [ -r "$a" ] && [ -x "$a" ] || printf "x!EACCES\0%s\0" "$a"; done'
+list='exec find "$@" -ignore_readdir_race -maxdepth 1 -path ./.sbxfs -prune -o -printf "$0"'
+list_stat='exec find "$@" -maxdepth 1 -path ./.sbxfs -prune -o -exec stat -c "$0" "{""}" +'
 
 # blame DEPTH PATH...: after a find that failed: which directories can't be listed.
 blame() {
@@ -26,8 +31,9 @@ blame() {
 	for a; do
 		[ -e "$a" ] || [ -L "$a" ] || printf 'x%s\0%s\0' "$(gone "$a")" "$a"
 	done
-	[ "$n" -eq 0 ] || find "$@" -maxdepth $((n - 1)) -path ./.sbxfs -prune -o -type d -exec sh -c \
-		'for a; do [ -r "$a" ] && [ -x "$a" ] || printf "x!EACCES\0%s\0" "$a"; done' sh {} +
+	[ "$n" -eq 0 ] ||
+		find "$@" -maxdepth $((n - 1)) -path ./.sbxfs -prune -o -type d \
+			-exec sh -c "$check" sh {} +
 }
 
 # tree_depth PATH...: n is how many levels of the tree fit.
@@ -43,17 +49,15 @@ tree_depth() {
 # since PATH...: which directories changed, and their listings; what changed in the others.
 since() {
 	if has f; then
-		find "$@" -maxdepth 0 -newerct "@$time" -exec sh -c \
-			'exec find "$@" -ignore_readdir_race -maxdepth 1 -path ./.sbxfs -prune -o -printf "$0"' \
-			"af $P" {} + -o -printf "au $P" || s=1
+		find "$@" -maxdepth 0 -newerct "@$time" -exec sh -c "$list" "af $P" {} + -o \
+			-printf "au $P" || s=1
 		[ "$only" -eq 1 ] || find "$@" -ignore_readdir_race -mindepth 1 -maxdepth 1 \
 			-path ./.sbxfs -prune -o -newerct "@$time" -printf "an $P" || s=1
 	else
 		# No parentheses: BusyBox forgets what an -exec + inside them has gathered. And it
 		# replaces every {}, so the inner one is spelled in two halves.
-		find "$@" -maxdepth 0 -cmin "-$min" -exec sh -c \
-			'exec find "$@" -maxdepth 1 -path ./.sbxfs -prune -o -exec stat -c "$0" "{""}" +' \
-			"bf $S" {} + -o -exec stat -c "bu $S" {} + || s=1
+		find "$@" -maxdepth 0 -cmin "-$min" -exec sh -c "$list_stat" "bf $S" {} + -o \
+			-exec stat -c "bu $S" {} + || s=1
 		[ "$only" -eq 1 ] || find "$@" -mindepth 1 -maxdepth 1 -path ./.sbxfs -prune -o \
 			-cmin "-$min" -exec stat -c "bn $S" {} + || s=1
 	fi

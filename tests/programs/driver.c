@@ -124,6 +124,11 @@ static GString *run(const char *const *argv)
 	return out;
 }
 
+static uint64_t number(const char *word)
+{
+	return strtoull(word, NULL, 10);
+}
+
 static void put_error(int error)
 {
 	printf("error %d\n", -error);
@@ -131,8 +136,8 @@ static void put_error(int error)
 
 static void do_probe(char **word)
 {
-	struct sbx_probe_options options = { .no_work_dir = atoi(word[0]) == 0,
-					     .long_answer = atoi(word[1]) != 0 };
+	struct sbx_probe_options options = { .no_work_dir = number(word[0]) == 0,
+					     .long_answer = number(word[1]) != 0 };
 	struct sbx_probe_request req;
 	struct sbx_probe_reply *reply;
 	g_autoptr(GString) out = NULL;
@@ -141,7 +146,7 @@ static void do_probe(char **word)
 	if (error == 0) {
 		out = run(sbx_program_request_argv(&req.program));
 		if (word[2] != NULL)
-			g_string_truncate(out, MIN(out->len, strtoul(word[2], NULL, 10)));
+			g_string_truncate(out, MIN(out->len, number(word[2])));
 		error = sbx_probe_decode(&req, out->str, out->len, &reply);
 	}
 	sbx_probe_request_clear(&req);
@@ -207,9 +212,9 @@ static void put_place(const struct sbx_scan_place *place)
 static void do_scan(char **word)
 {
 	static const char *const modes[] = { "tree", "list", "since", "lstat" };
-	struct sbx_scan_options options = { .max_entries = (unsigned)atoi(word[1]),
+	struct sbx_scan_options options = { .max_entries = (unsigned)number(word[1]),
 					    .since_ns = strtoll(word[2], NULL, 10),
-					    .dirs_only = atoi(word[3]) != 0 };
+					    .dirs_only = number(word[3]) != 0 };
 	struct sbx_scan_request req;
 	struct sbx_scan_reply *reply;
 	g_autoptr(GString) out = NULL;
@@ -243,9 +248,9 @@ static void do_scan(char **word)
 
 static void do_pack(char **word)
 {
-	struct sbx_pack_options options = { .max_bytes = strtoull(word[0], NULL, 10),
-					    .compress = atoi(word[1]) != 0,
-					    .follow = atoi(word[2]) != 0 };
+	struct sbx_pack_options options = { .max_bytes = number(word[0]),
+					    .compress = number(word[1]) != 0,
+					    .follow = number(word[2]) != 0 };
 	struct sbx_pack_request req;
 	struct sbx_pack_reply *reply;
 	g_autoptr(GString) out = NULL;
@@ -254,11 +259,9 @@ static void do_pack(char **word)
 
 	for (word += 3; *word != NULL && error >= 0; word += 3) {
 		size_t len;
-		uint64_t bytes = strcmp(word[2], "whole") == 0 ? SBX_PACK_WHOLE
-							       : strtoull(word[2], NULL, 10);
+		uint64_t bytes = strcmp(word[2], "whole") == 0 ? SBX_PACK_WHOLE : number(word[2]);
 
-		error = sbx_pack_request_add(&req, unescape(word[0], &len),
-					     strtoull(word[1], NULL, 10), bytes);
+		error = sbx_pack_request_add(&req, unescape(word[0], &len), number(word[1]), bytes);
 	}
 	if (error >= 0)
 		argv = sbx_pack_request_argv(&req, &error);
@@ -339,7 +342,7 @@ static const char *path_or_null(char *word)
 static int add_save(char **word)
 {
 	struct sbx_apply_how how = {
-		.flags = (unsigned)atoi(word[1]),
+		.flags = (unsigned)number(word[1]),
 		.mode = strcmp(word[2], "keep") == 0 ? SBX_MODE_KEEP
 						     : (uint32_t)strtoul(word[2], NULL, 8),
 		.atime_ns = time_word(word[3]),
@@ -351,7 +354,7 @@ static int add_save(char **word)
 
 	if (strcmp(word[6], "stage") == 0) {
 		content.stage = unescape(word[7], &len);
-		content.len = strtoull(word[8], NULL, 10);
+		content.len = number(word[8]);
 	} else {
 		content.data = unescape(word[7], &len);
 		content.len = len;
@@ -372,10 +375,10 @@ static int add_patch(char **word)
 		piece->kind = strcmp(group[0], "write") == 0	? SBX_PIECE_WRITE
 			      : strcmp(group[0], "append") == 0 ? SBX_PIECE_APPEND
 								: SBX_PIECE_TRUNCATE;
-		piece->offset = strtoull(group[1], NULL, 10);
+		piece->offset = number(group[1]);
 		if (strcmp(group[3], "-") != 0) {
 			piece->content.stage = unescape(group[3], &len);
-			piece->content.stage_offset = strtoull(group[4], NULL, 10);
+			piece->content.stage_offset = number(group[4]);
 			piece->content.len = strtoull(strchr(group[4], ':') + 1, NULL, 10);
 		} else {
 			piece->content.data = unescape(group[2], &len);
@@ -383,7 +386,7 @@ static int add_patch(char **word)
 		}
 	}
 	return sbx_apply_patch(apply, unescape(word[0], &len), pieces, count,
-			       (unsigned)atoi(word[1]));
+			       (unsigned)number(word[1]));
 }
 
 /* VERB PATH FLAGS ARG...; the operation's index or a negative errno. */
@@ -398,7 +401,7 @@ static int add_operation(const char *verb, char **word)
 	if (strcmp(verb, "patch") == 0)
 		return add_patch(word);
 	path = unescape(word[0], &len);
-	flags = (unsigned)atoi(word[1]);
+	flags = (unsigned)number(word[1]);
 	word += 2;
 	if (strcmp(verb, "mkdir") == 0)
 		return sbx_apply_mkdir(apply, path, (uint32_t)strtoul(word[0], NULL, 8), flags);
@@ -419,22 +422,19 @@ static int add_operation(const char *verb, char **word)
 		return sbx_apply_utimens(apply, path, time_word(word[0]), time_word(word[1]),
 					 flags);
 	if (strcmp(verb, "truncate") == 0)
-		return sbx_apply_truncate(apply, path, strtoull(word[0], NULL, 10), flags);
+		return sbx_apply_truncate(apply, path, number(word[0]), flags);
 	if (strcmp(verb, "extend") == 0)
-		return sbx_apply_extend(apply, path, strtoull(word[0], NULL, 10), flags);
+		return sbx_apply_extend(apply, path, number(word[0]), flags);
 	if (strcmp(verb, "create") == 0)
 		return sbx_apply_create(apply, path, (uint32_t)strtoul(word[0], NULL, 8), flags);
 	if (strcmp(verb, "expect") == 0)
-		return sbx_apply_expect(apply, path, strtoull(word[0], NULL, 10),
-					strtoull(word[1], NULL, 10), flags);
+		return sbx_apply_expect(apply, path, number(word[0]), number(word[1]), flags);
 	if (strcmp(verb, "sweep") == 0)
-		return sbx_apply_sweep(apply, path, (unsigned)atoi(word[0]), flags);
+		return sbx_apply_sweep(apply, path, (unsigned)number(word[0]), flags);
 	if (strcmp(verb, "copy") == 0)
-		return sbx_apply_copy(apply, path, strtoull(word[0], NULL, 10),
-				      unescape(word[1], &len), strtoull(word[2], NULL, 10),
-				      strcmp(word[3], "whole") == 0 ? SBX_COPY_WHOLE
-								    : strtoull(word[3], NULL, 10),
-				      flags);
+		return sbx_apply_copy(
+			apply, path, number(word[0]), unescape(word[1], &len), number(word[2]),
+			strcmp(word[3], "whole") == 0 ? SBX_COPY_WHOLE : number(word[3]), flags);
 	return -ENOSYS;
 }
 
@@ -447,9 +447,9 @@ static void command(char **word)
 	} else if (strcmp(word[0], "tools") == 0) {
 		g_strlcpy(tools.word, word[1], sizeof(tools.word));
 	} else if (strcmp(word[0], "limits") == 0) {
-		limits.arg_bytes = strtoul(word[1], NULL, 10);
-		limits.command_bytes = strtoul(word[2], NULL, 10);
-		limits.reply_bytes = strtoul(word[3], NULL, 10);
+		limits.arg_bytes = number(word[1]);
+		limits.command_bytes = number(word[2]);
+		limits.reply_bytes = number(word[3]);
 	} else if (strcmp(word[0], "scan") == 0) {
 		do_scan(word + 1);
 	} else if (strcmp(word[0], "pack") == 0) {

@@ -33,7 +33,8 @@ def test_makes_the_work_directory_or_not(box):
     # What needs files is tried elsewhere.
     assert facts["tools"] == box.facts["tools"]
     assert box.probe()["flags"][1] == "1"
-    assert sorted(os.listdir(box.root + "/.sbxfs")) == [".gitignore", "held", "jobs", "ops", "stage"]
+    made = sorted(os.listdir(box.root + "/.sbxfs"))
+    assert made == [".gitignore", "held", "jobs", "ops", "stage"]
     assert os.listdir(box.root + "/.sbxfs/stage") == []
 
 
