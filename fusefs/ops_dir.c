@@ -13,6 +13,7 @@
  * indices in it plus one, so they stay valid whatever happens to the directory.
  */
 struct dir_handle {
+	struct handle head;
 	pthread_mutex_t lock;
 	struct dirsnap *snap;
 };
@@ -22,13 +23,20 @@ static struct dir_handle *dir_of(const struct fuse_file_info *fi)
 	return (struct dir_handle *)(uintptr_t)fi->fh;
 }
 
-static void dir_free(struct dir_handle *dir)
+static void dir_release(struct op *op, struct handle *handle)
 {
+	struct dir_handle *dir = (struct dir_handle *)handle;
+
+	(void)op;
 	if (dir->snap)
 		dir->snap->free(dir->snap);
 	pthread_mutex_destroy(&dir->lock);
 	g_free(dir);
 }
+
+static const struct handle_class dir_class = {
+	.release = dir_release,
+};
 
 void ops_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
@@ -42,13 +50,10 @@ void ops_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 		op_reply_err(&op, r);
 		return;
 	}
-	op_settle(&op);
 	dir = g_new0(struct dir_handle, 1);
 	pthread_mutex_init(&dir->lock, NULL);
-	fi->fh = (uint64_t)(uintptr_t)dir;
-	if (fuse_reply_open(req, fi) < 0)
-		dir_free(dir);
-	op_done(&op);
+	handle_init(&op, &dir->head, &dir_class, op.node, fi->flags);
+	op_reply_open(&op, 0, &dir->head, fi);
 }
 
 /* st_ino of the directory above, without asking; the root is its own. */
@@ -223,7 +228,7 @@ void ops_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	struct op op;
 
 	(void)op_begin_always(&op, req, ino, OP_RELEASEDIR);
-	dir_free(dir_of(fi));
+	handle_put(&op, &dir_of(fi)->head);
 	op_reply_err(&op, 0);
 }
 

@@ -231,8 +231,11 @@ static int tree_setattr(struct op *op, struct node *node, struct handle *handle,
 		/* It has no name any more: only an open file can be changed. */
 		if (!handle)
 			handle = held = handle_of_node(op, node);
-		if (!handle && !path)
+		if (!tree_handle_file(handle) && !path) {
+			if (held)
+				handle_put(op, held);
 			return r;
+		}
 	}
 	if (path && in_sandbox_root(path))
 		r = -EROFS;
