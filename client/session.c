@@ -81,6 +81,10 @@ void sbx_session_unref(struct sbx_session *session)
 	g_free(session->root);
 	g_free(session->body);
 	g_free(session->tag);
+	g_free(session->snapshot);
+	g_free(session->snapshot_created);
+	g_free(session->old_id);
+	g_free(session->old_root);
 	g_free(session);
 }
 
@@ -91,6 +95,18 @@ static char *session_state_json_locked(const struct sbx_session *session)
 
 	sbx_json_set_string(object, "backend", "remote");
 	sbx_json_set_string(object, "ref", session->id);
+	if (session->snapshot) {
+		struct sbx_json *snapshot = sbx_json_new_object();
+		struct sbx_json *metadata = sbx_json_new_object();
+
+		sbx_json_set_string(snapshot, "id", session->id);
+		sbx_json_set_string(snapshot, "backend", "remote-tar");
+		sbx_json_set_string(snapshot, "ref", session->snapshot);
+		sbx_json_set_string(snapshot, "createdAt", session->snapshot_created);
+		sbx_json_set_string(metadata, "remoteSessionId", session->id);
+		sbx_json_set_node(snapshot, "metadata", metadata);
+		sbx_json_set_node(object, "snapshot", snapshot);
+	}
 	printed = sbx_json_print(object, false);
 	text = g_strdup_printf("%s\n", printed ? printed : "{}");
 	free(printed);
@@ -124,6 +140,10 @@ int sbx_session_save(struct sbx_session *session)
 	sbx_json_set_string(object, "tag", session->tag);
 	if (session->body)
 		sbx_json_set_string(object, "body", session->body);
+	if (session->snapshot) {
+		sbx_json_set_string(object, "snapshot", session->snapshot);
+		sbx_json_set_string(object, "snapshotCreated", session->snapshot_created);
+	}
 	state = session_state_json_locked(session);
 	pthread_mutex_unlock(&session->lock);
 
@@ -373,6 +393,89 @@ int sbx_session_reattach(struct sbx_session *session, const struct sbx_call *cal
 	if (r == 0)
 		sbx_session_refresh(session);
 	return r;
+}
+
+int sbx_session_set_snapshot(struct sbx_session *session, const char *path, const char *created)
+{
+	pthread_mutex_lock(&session->lock);
+	g_free(session->snapshot);
+	g_free(session->snapshot_created);
+	session->snapshot = g_strdup(path);
+	session->snapshot_created = g_strdup(created);
+	pthread_mutex_unlock(&session->lock);
+	return sbx_session_save(session);
+}
+
+static bool body_has_root_dir(const char *body)
+{
+	struct sbx_json *object = NULL;
+	const char *root_dir;
+	bool has = false;
+
+	if (!body || sbx_json_parse(body, strlen(body), SBX_JSON_VALUES_DEFAULT, &object) < 0)
+		return false;
+	has = sbx_json_get_string(object, "rootDir", SBX_ROOT_MAX, &root_dir) == 0 && root_dir[0];
+	sbx_json_free(object);
+	return has;
+}
+
+int sbx_session_renew(struct sbx_session *session, const struct sbx_call *call,
+		      bool *ret_has_root_dir)
+{
+	struct sbx_provider *provider = session->sessions->provider;
+	struct sbx_session_ref *ref = g_new0(struct sbx_session_ref, 1);
+	struct sbx_failure failure = { 0 };
+	struct sbx_call own = *call;
+	g_autofree char *body = NULL;
+	int r;
+
+	own.failure = &failure;
+	pthread_mutex_lock(&session->lock);
+	body = g_strdup(session->body);
+	pthread_mutex_unlock(&session->lock);
+	r = provider->ops->create(provider, &own, body, ref);
+	if (r < 0) {
+		sbx_errlog_failure(session->errors, "create", NULL, r, &failure);
+		if (failure.maybe_done)
+			sbx_errlog_note(session->errors, "create", NULL, r,
+					"the answer was lost: a session may be left on the server "
+					"to expire");
+		g_free(ref);
+		return r;
+	}
+	pthread_mutex_lock(&session->lock);
+	g_free(session->old_id);
+	g_free(session->old_root);
+	session->old_id = session->id;
+	session->old_root = session->root;
+	session->id = g_strdup(ref->id);
+	session->root = g_strdup(ref->root);
+	session->epoch++;
+	session_saw_locked(session, SBX_SESSION_LIVE);
+	pthread_mutex_unlock(&session->lock);
+	g_free(ref);
+	*ret_has_root_dir = body_has_root_dir(body);
+	return sbx_session_save(session);
+}
+
+void sbx_session_renew_undo(struct sbx_session *session, const struct sbx_call *call)
+{
+	struct sbx_provider *provider = session->sessions->provider;
+	/* What is undone has to go, whoever was interrupted meanwhile. */
+	struct sbx_call own = { .stall_timeout_ms = call->stall_timeout_ms };
+	g_autofree char *id = NULL;
+
+	pthread_mutex_lock(&session->lock);
+	id = session->id;
+	session->id = g_steal_pointer(&session->old_id);
+	g_free(session->root);
+	session->root = g_steal_pointer(&session->old_root);
+	session->epoch++;
+	session_saw_locked(session, SBX_SESSION_GONE);
+	session->gone_at_ms = sbx_clock_ms();
+	pthread_mutex_unlock(&session->lock);
+	(void)provider->ops->destroy(provider, &own, id);
+	(void)sbx_session_save(session);
 }
 
 void sbx_session_refresh(struct sbx_session *session)

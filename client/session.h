@@ -141,6 +141,18 @@ int sbx_session_spool_dirfd(struct sbx_session *session);
 /* The session as SandboxSessionState (wire.md D): one JSON object and a newline; g_free(). */
 char *sbx_session_state_json(struct sbx_session *session);
 
+/* The newest archive of the session, for its state; kept and remembered. */
+int sbx_session_set_snapshot(struct sbx_session *session, const char *path, const char *created);
+
+/*
+ * A session that is gone gets a new one in its place: POST /sessions with the same body, under the
+ * same name; epoch grows. *ret_has_root_dir: it is made from a rootDir, which needs no snapshot.
+ * sbx_session_renew_undo(): delete the new one and be what it was.
+ */
+int sbx_session_renew(struct sbx_session *session, const struct sbx_call *call,
+		      bool *ret_has_root_dir);
+void sbx_session_renew_undo(struct sbx_session *session, const struct sbx_call *call);
+
 /* Verbs. reattach: alive → 0 and epoch grows; not alive → -ESTALE. refresh: epoch grows. */
 int sbx_session_reattach(struct sbx_session *session, const struct sbx_call *call);
 void sbx_session_refresh(struct sbx_session *session);

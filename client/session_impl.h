@@ -41,6 +41,10 @@ struct sbx_session {
 	char *id;
 	char *root;
 	char *body; /* create body, JSON text; NULL: none, or not known (attached) */
+	char *snapshot; /* path of the newest archive on this machine; NULL: none */
+	char *snapshot_created; /* ISO 8601 */
+	char *old_id; /* while it is being renewed */
+	char *old_root;
 	enum sbx_session_state state;
 	int64_t seen_ms;
 	uint64_t epoch;

@@ -58,7 +58,7 @@ static void session_unref_void(void *session)
 static int sessions_load_one(struct sbx_sessions *sessions, int sessions_fd, const char *name)
 {
 	struct sbx_json *object = NULL;
-	const char *id, *root, *body = NULL, *tag;
+	const char *id, *root, *body = NULL, *tag, *snapshot, *created;
 	g_autofree char *text = NULL;
 	struct sbx_session *session;
 	size_t len;
@@ -85,6 +85,11 @@ static int sessions_load_one(struct sbx_sessions *sessions, int sessions_fd, con
 		session = sbx_session_new(sessions, name, id, root, body, tag, &r);
 		if (session)
 			g_hash_table_insert(sessions->by_name, g_strdup(name), session);
+		if (session && sbx_json_get_string(object, "snapshot", 4096, &snapshot) == 0 &&
+		    sbx_json_get_string(object, "snapshotCreated", 64, &created) == 0) {
+			session->snapshot = g_strdup(snapshot);
+			session->snapshot_created = g_strdup(created);
+		}
 	}
 	sbx_json_free(object);
 	return r;

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "client/apply.h"
 #include "client/attr.h"
 #include "client/json.h"
 #include "client/workspace/walk.h"
@@ -174,8 +175,11 @@ static void fill_from_archive(struct sbx_receipt *receipt, const struct sbx_tar_
 		const struct sbx_tar_member *member = g_ptr_array_index(archive->members, i);
 		struct sbx_receipt_entry *entry;
 
-		/* Of equal names the last counts, as for who unpacks it. */
-		if (sbx_tar_find(archive, member->path) != member)
+		/* Of equal names the last counts, as for who unpacks it. What is ours in the
+		 * workspace is not the user's. */
+		if (sbx_tar_find(archive, member->path) != member ||
+		    !strcmp(member->path, SBX_WORK_DIR) ||
+		    g_str_has_prefix(member->path, SBX_WORK_DIR "/"))
 			continue;
 		entry = g_new0(struct sbx_receipt_entry, 1);
 		entry->path = g_strdup(member->path);

@@ -264,11 +264,18 @@ int sbx_restore_run(struct sbx_restore *restore, struct sbx_names *names,
 	r = sbx_names_probe(names, call, &probe);
 	if (r == 0)
 		r = run_steps(names, call, probe, restore->steps, &failed);
-	if (r == 0)
-		r = run_steps(names, call, probe, restore->modes, &failed);
+	/* Tools that know whole seconds only take no fraction. */
+	for (guint i = 0; r == 0 && !probe->touch_ns && i < restore->times->len; i++) {
+		struct step *step = g_ptr_array_index(restore->times, i);
+
+		step->value[strcspn(step->value, ".")] = '\0';
+	}
 	g_ptr_array_sort(restore->times, group_compare);
+	/* Modes last: they may take away the way to what is below. */
 	if (r == 0)
 		r = run_steps(names, call, probe, restore->times, &failed);
+	if (r == 0)
+		r = run_steps(names, call, probe, restore->modes, &failed);
 	if (r == 0 && ret_failed)
 		*ret_failed = failed;
 	return r;

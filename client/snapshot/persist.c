@@ -1,0 +1,379 @@
+#include "client/snapshot/snapshot.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "client/apply.h"
+#include "client/call.h"
+#include "client/errlog.h"
+#include "client/pack.h"
+#include "client/probe.h"
+#include "client/provider.h"
+#include "client/session.h"
+#include "client/snapshot/receipt.h"
+#include "client/statedir.h"
+#include "client/workspace/names.h"
+#include "client/workspace/op.h"
+#include "client/workspace/walk.h"
+#include "client/workspace/workspace.h"
+
+/* The server says nothing while it builds the archive in its memory. */
+#define ARCHIVE_STALL_MS 600000
+#define PIECE_BYTES	 (8u << 20)
+
+static void say(const struct sbx_snapshot_progress *progress, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+
+static void say(const struct sbx_snapshot_progress *progress, const char *format, ...)
+{
+	g_autofree char *text = NULL;
+	va_list args;
+
+	if (!progress)
+		return;
+	va_start(args, format);
+	text = g_strdup_vprintf(format, args);
+	va_end(args);
+	progress->say(progress->arg, text);
+}
+
+/* The archive as it comes in. */
+struct spooling {
+	int fd;
+	uint64_t bytes;
+	uint64_t told;
+	int64_t len_bytes; /* as announced, -1 unknown */
+	GChecksum *sum;
+	const struct sbx_snapshot_progress *progress;
+};
+
+static int spool_begin(void *arg, int64_t offset, int64_t len_bytes)
+{
+	struct spooling *spool = arg;
+
+	if (offset != 0)
+		return -EIO;
+	if (ftruncate(spool->fd, 0) < 0 || lseek(spool->fd, 0, SEEK_SET) < 0)
+		return -errno;
+	g_checksum_reset(spool->sum);
+	spool->bytes = 0;
+	spool->told = 0;
+	spool->len_bytes = len_bytes;
+	return 0;
+}
+
+static int spool_write(void *arg, const void *data, size_t len)
+{
+	struct spooling *spool = arg;
+	const char *at = data;
+
+	g_checksum_update(spool->sum, data, (gssize)len);
+	spool->bytes += len;
+	while (len) {
+		ssize_t n = write(spool->fd, at, len);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return -errno;
+		at += n;
+		len -= (size_t)n;
+	}
+	if (spool->bytes >= spool->told + (4u << 20)) {
+		spool->told = spool->bytes;
+		say(spool->progress,
+		    "receiving the archive: %" G_GUINT64_FORMAT " of %" G_GINT64_FORMAT " bytes",
+		    spool->bytes, spool->len_bytes);
+	}
+	return 0;
+}
+
+static int fetch_by_route(struct sbx_workspace *ws, const struct sbx_call *call,
+			  struct spooling *spool)
+{
+	const struct sbx_sink sink = { spool_begin, spool_write, spool };
+	struct sbx_call patient = *call;
+	int r;
+
+	patient.stall_timeout_ms = MAX(call->stall_timeout_ms, ARCHIVE_STALL_MS);
+	say(spool->progress, "the server builds the archive");
+	r = sbx_session_persist(sbx_workspace_session(ws), &patient, &sink);
+	if (r == 0 && spool->len_bytes >= 0 && (uint64_t)spool->len_bytes != spool->bytes)
+		r = -EIO;
+	return r;
+}
+
+/* An archive that the sandbox's own tar makes, in a staging file, fetched in pieces. */
+static int fetch_by_exec(struct sbx_workspace *ws, const struct sbx_call *call,
+			 struct spooling *spool)
+{
+	struct sbx_names *names = sbx_workspace_names(ws);
+	g_autofree char *stage = g_strdup_printf(SBX_STAGE_DIR "/persist-%08x.tar", g_random_int());
+	const struct sbx_op remove = { .kind = SBX_DO_UNLINK, .path = stage };
+	const struct sbx_probe_reply *probe;
+	struct sbx_program_request request;
+	struct sbx_program_answer answer = { 0 };
+	struct sbx_exec_result result = { 0 };
+	struct sbx_program_limits limits;
+	struct sbx_op_result removed = { 0 };
+	uint64_t size = 0;
+	int r;
+
+	r = sbx_names_probe(names, call, &probe);
+	if (r == 0 && !probe->tar)
+		r = -EOPNOTSUPP;
+	if (r < 0)
+		return r;
+	say(spool->progress, "the sandbox's tar builds the archive");
+	sbx_names_limits(names, &limits);
+	r = sbx_program_request_init(&request, SBX_PROGRAM_MKTAR, &probe->tools, &limits);
+	if (r == 0)
+		r = sbx_program_request_add(&request, stage);
+	if (r == 0)
+		r = sbx_names_run(names, call, ARCHIVE_STALL_MS, sbx_program_request_argv(&request),
+				  false, &result);
+	if (r == 0)
+		r = sbx_program_unframe(result.out, result.out_len, request.nonce, 4096, &answer);
+	if (r == 0)
+		size = answer.sections == 1 && answer.section[0]->len > 1
+			       ? g_ascii_strtoull((const char *)answer.section[0]->data, NULL, 10)
+			       : 0;
+	if (r == 0 && !size)
+		r = -EIO;
+	sbx_program_answer_clear(&answer);
+	sbx_exec_result_clear(&result);
+	sbx_program_request_clear(&request);
+	if (r == 0)
+		r = spool_begin(spool, 0, (int64_t)size);
+	while (r == 0 && spool->bytes < size) {
+		/* A sandbox whose answers are cut takes smaller pieces; armour adds a third. */
+		uint64_t piece =
+			limits.reply_bytes ? MIN(PIECE_BYTES, limits.reply_bytes / 2) : PIECE_BYTES;
+		const struct sbx_pack_options options = { .max_bytes = PIECE_BYTES };
+		struct sbx_pack_request pack;
+		struct sbx_pack_reply *reply = NULL;
+		const char *const *argv;
+
+		r = sbx_pack_request_init(&pack, &options, &probe->tools, &limits);
+		if (r == 0)
+			r = sbx_pack_request_add(&pack, stage, spool->bytes,
+						 MIN(piece, size - spool->bytes));
+		r = MIN(r, 0);
+		argv = r == 0 ? sbx_pack_request_argv(&pack, &r) : NULL;
+		if (argv)
+			r = sbx_names_run(names, call, call->stall_timeout_ms, argv, true, &result);
+		if (r == 0)
+			r = sbx_pack_decode(&pack, result.out, result.out_len, &reply);
+		if (r == 0)
+			r = reply->items[0].error     ? -reply->items[0].error
+			    : !reply->items[0].stable ? -EIO
+			    : !reply->items[0].len
+				    ? -EIO
+				    : spool_write(spool, reply->items[0].data, reply->items[0].len);
+		sbx_pack_reply_free(reply);
+		sbx_exec_result_clear(&result);
+		sbx_pack_request_clear(&pack);
+	}
+	/* What it was made of goes in any case. */
+	if (sbx_names_apply(names, call, call->stall_timeout_ms, &remove, 1, &removed) == 0)
+		sbx_op_results_clear(&removed, 1);
+	return r;
+}
+
+struct making {
+	struct sbx_workspace *ws;
+	const struct sbx_call *call;
+	const struct sbx_snapshot_progress *progress;
+	struct spooling spool;
+	struct sbx_walk *before;
+	struct sbx_walk *after;
+	struct sbx_tar_list *archive;
+	struct sbx_receipt *receipt;
+};
+
+static void making_reset(struct making *making)
+{
+	sbx_walk_free(making->after);
+	sbx_tar_list_free(making->archive);
+	making->after = NULL;
+	making->archive = NULL;
+}
+
+static void told_bytes(void *arg, uint64_t bytes)
+{
+	say(arg, "reading the archive: %" G_GUINT64_FORMAT " bytes", bytes);
+}
+
+/* Archive by one of the ways, look again, read it through, fill the receipt in. */
+static int make_once(struct making *making, bool by_exec, char **ret_message)
+{
+	struct sbx_names *names = sbx_workspace_names(making->ws);
+	struct sbx_tar_limits limits;
+	int r;
+
+	making_reset(making);
+	g_free(making->receipt->how);
+	making->receipt->how = g_strdup(by_exec ? "exec" : "route");
+	r = by_exec ? fetch_by_exec(making->ws, making->call, &making->spool)
+		    : fetch_by_route(making->ws, making->call, &making->spool);
+	if (r < 0)
+		return r;
+	say(making->progress, "looking at the workspace again");
+	r = sbx_names_walk(names, making->call, &making->after);
+	if (r < 0)
+		return r;
+	say(making->progress, "reading the archive");
+	sbx_tar_limits_init(&limits);
+	r = sbx_tar_read(making->spool.fd, making->call, &limits, told_bytes,
+			 (void *)making->progress, &making->archive, ret_message);
+	if (r < 0)
+		return r == -EINTR ? r : -EIO;
+	g_ptr_array_set_size(making->receipt->entries, 0);
+	sbx_receipt_fill(making->receipt, making->archive, making->before, making->after);
+	return 0;
+}
+
+static bool may_try_exec(int r)
+{
+	return r != -EINTR && r != -ESTALE && r != -EACCES && r != -EHOSTUNREACH &&
+	       r != -ETIMEDOUT && r != -ENOSPC;
+}
+
+static int make(struct making *making, char **ret_message)
+{
+	int r;
+
+	say(making->progress, "looking at the workspace");
+	r = sbx_names_walk(sbx_workspace_names(making->ws), making->call, &making->before);
+	if (r < 0)
+		return r;
+	making->receipt->clock_ns = making->before->clock_ns;
+	r = make_once(making, false, ret_message);
+	if ((r < 0 && may_try_exec(r)) || (r == 0 && sbx_receipt_missing(making->receipt))) {
+		int by_exec;
+
+		g_clear_pointer(ret_message, g_free);
+		by_exec = make_once(making, true, ret_message);
+		/* Where there is no tar either, the first answer tells more. */
+		if (by_exec != -EOPNOTSUPP)
+			r = by_exec;
+	}
+	if (r == 0 && sbx_receipt_missing(making->receipt)) {
+		*ret_message = g_strdup_printf("%u files are not in the archive",
+					       sbx_receipt_missing(making->receipt));
+		r = -EIO;
+	}
+	return r;
+}
+
+static char *default_name(void)
+{
+	g_autoptr(GDateTime) now = g_date_time_new_now_utc();
+
+	return g_date_time_format(now, "%Y%m%dT%H%M%SZ");
+}
+
+/* Left by a mount that was killed: nobody else writes here while the session's verb runs. */
+static void sweep_temporaries(int dirfd)
+{
+	g_autofree char *path = g_strdup_printf("/proc/self/fd/%d", dirfd);
+	GDir *dir = g_dir_open(path, 0, NULL);
+	const char *name;
+
+	while (dir && (name = g_dir_read_name(dir)))
+		if (g_str_has_prefix(name, ".persist-") || g_str_has_prefix(name, ".upload-"))
+			(void)unlinkat(dirfd, name, 0);
+	if (dir)
+		g_dir_close(dir);
+}
+
+static int put_in_place(struct making *making, struct sbx_statedir *dir, const char *session_name,
+			int dirfd, const char *temporary, const char *file)
+{
+	struct sbx_receipt *receipt = making->receipt;
+	gsize sum_len = SBX_SHA256_BYTES;
+	int r;
+
+	receipt->archive_bytes = making->spool.bytes;
+	g_checksum_get_digest(making->spool.sum, receipt->archive_sha256, &sum_len);
+	receipt->verified = true;
+	if (fsync(making->spool.fd) < 0)
+		return -errno;
+	r = sbx_snapshots_save_receipt(dir, session_name, receipt);
+	if (r < 0)
+		return r;
+	if (renameat(dirfd, temporary, dirfd, file) < 0 || fsync(dirfd) < 0)
+		return -errno;
+	return 0;
+}
+
+int sbx_snapshot_persist(struct sbx_workspace *ws, const struct sbx_call *call, const char *name,
+			 const struct sbx_snapshot_progress *progress, char **ret_message)
+{
+	struct sbx_session *session = sbx_workspace_session(ws);
+	struct sbx_statedir *dir = sbx_session_statedir(session);
+	g_autofree char *session_name = sbx_session_name(session);
+	g_autofree char *made_name = name ? g_strdup(name) : default_name();
+	g_autofree char *file = g_strdup_printf("%s.tar", made_name);
+	g_autofree char *temporary = g_strdup_printf(".persist-%s", file);
+	g_autofree char *relative = g_strdup_printf("snapshots/%s", session_name);
+	g_autoptr(GDateTime) now = g_date_time_new_now_utc();
+	struct making making = { .ws = ws, .call = call, .progress = progress };
+	struct stat st;
+	int dirfd, r;
+
+	*ret_message = NULL;
+	if (!sbx_snapshot_name_is_valid(made_name))
+		return -EINVAL;
+	dirfd = sbx_statedir_opendir(dir, relative);
+	if (dirfd < 0)
+		return dirfd;
+	if (fstatat(dirfd, file, &st, AT_SYMLINK_NOFOLLOW) == 0) {
+		close(dirfd);
+		return -EEXIST;
+	}
+	sweep_temporaries(dirfd);
+	making.spool.fd = openat(dirfd, temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	if (making.spool.fd < 0) {
+		r = -errno;
+		close(dirfd);
+		return r;
+	}
+	making.spool.progress = progress;
+	making.spool.sum = g_checksum_new(G_CHECKSUM_SHA256);
+	making.receipt = sbx_receipt_new();
+	making.receipt->snapshot = g_strdup(made_name);
+	making.receipt->session = sbx_session_id(session);
+	making.receipt->created = g_date_time_format(now, "%Y-%m-%dT%H:%M:%SZ");
+	say(progress, "sending what is not sent yet");
+	r = sbx_ws_sync(ws, call);
+	if (r == 0)
+		r = make(&making, ret_message);
+	if (r == 0)
+		r = put_in_place(&making, dir, session_name, dirfd, temporary, file);
+	if (r == 0) {
+		g_autofree char *path =
+			g_strdup_printf("%s/%s/%s", sbx_statedir_path(dir), relative, file);
+		unsigned int unstable = sbx_receipt_unstable(making.receipt);
+
+		(void)sbx_session_set_snapshot(session, path, making.receipt->created);
+		*ret_message = g_strdup_printf("snapshot %s: %u entries, %" G_GUINT64_FORMAT
+					       " bytes, by %s, unstable: %u",
+					       made_name, making.receipt->entries->len,
+					       making.spool.bytes, making.receipt->how, unstable);
+	} else {
+		(void)unlinkat(dirfd, temporary, 0);
+	}
+	making_reset(&making);
+	sbx_walk_free(making.before);
+	sbx_receipt_free(making.receipt);
+	g_checksum_free(making.spool.sum);
+	close(making.spool.fd);
+	close(dirfd);
+	return r;
+}
