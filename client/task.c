@@ -29,7 +29,7 @@ struct sbx_task {
 struct sbx_task_pool {
 	pthread_mutex_t lock;
 	pthread_cond_t work; /* a task became ready, or a delayed one was added, or stop */
-	pthread_cond_t gone; /* a thread has ended */
+	pthread_cond_t gone; /* a thread has ended, or no task runs any more */
 	struct sbx_task *ready_head;
 	struct sbx_task **ready_tail;
 	struct sbx_task *delayed; /* sorted by due_ms */
@@ -37,6 +37,7 @@ struct sbx_task_pool {
 	unsigned int n_threads;
 	unsigned int n_idle;
 	unsigned int n_ready;
+	unsigned int n_running;
 	bool stop;
 };
 
@@ -163,9 +164,12 @@ static void *task_thread(void *arg)
 			/* Others that are ready at the same moment need a thread of their own. */
 			if (pool->n_ready && pool->n_idle)
 				pthread_cond_signal(&pool->work);
+			pool->n_running++;
 			pthread_mutex_unlock(&pool->lock);
 			task_run(task);
 			pthread_mutex_lock(&pool->lock);
+			if (--pool->n_running == 0)
+				pthread_cond_broadcast(&pool->gone);
 			idle_since_ms = sbx_clock_ms();
 			continue;
 		}
@@ -261,6 +265,14 @@ int sbx_task_start(struct sbx_task_pool *pool, sbx_task_fn fn, void *arg, void (
 		   struct sbx_task **ret_task)
 {
 	return sbx_task_start_after(pool, 0, fn, arg, arg_free, ret_task);
+}
+
+void sbx_task_pool_quiesce(struct sbx_task_pool *pool)
+{
+	pthread_mutex_lock(&pool->lock);
+	while (pool->n_running || pool->ready_head)
+		pthread_cond_wait(&pool->gone, &pool->lock);
+	pthread_mutex_unlock(&pool->lock);
 }
 
 void sbx_task_pool_free(struct sbx_task_pool *pool)

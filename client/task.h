@@ -24,7 +24,11 @@ typedef int (*sbx_task_fn)(void *arg);
 /* @max_threads bounds the threads; tasks beyond it queue in order. NULL on ENOMEM. */
 struct sbx_task_pool *sbx_task_pool_new(unsigned int max_threads);
 
-/* Waits for all tasks, queued ones too, then ends the threads. */
+/* Waits until nothing runs and nothing is queued to run now; what is delayed stays so. Others may
+ * start tasks meanwhile, which are waited for as well. */
+void sbx_task_pool_quiesce(struct sbx_task_pool *pool);
+
+/* Waits for all tasks, queued ones too, delayed ones run at once; then ends the threads. */
 void sbx_task_pool_free(struct sbx_task_pool *pool);
 
 /*

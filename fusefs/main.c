@@ -45,6 +45,7 @@ enum exit_status {
 /* Threads for uploads, mutations and revivals; a session uses a few at a time. */
 #define MAX_TASK_THREADS    512
 #define MUTATION_TIMEOUT_MS 10000
+#define MAINTAIN_MS	    2000
 
 /* All that one run owns, in the order in which it is made. */
 struct run {
@@ -62,6 +63,8 @@ struct run {
 	struct fs *fs;
 	struct fuse_session *fuse;
 	pthread_t main_thread;
+	struct sbx_cancel *ending; /* stops the maintainer; NULL: there is none */
+	pthread_t maintainer;
 };
 
 /* One line that says what is wrong; takes @message over. */
@@ -105,8 +108,8 @@ static int run_prepare(struct run *run)
 		return run_fail(EXIT_MOUNT, message);
 	run->real_mountpoint = realpath(options->mountpoint, NULL);
 	if (!run->real_mountpoint)
-		return run_fail(EXIT_MOUNT, g_strdup_printf("%s: %s", options->mountpoint,
-							    g_strerror(errno)));
+		return run_fail(EXIT_MOUNT,
+				g_strdup_printf("%s: %s", options->mountpoint, g_strerror(errno)));
 	r = sbx_statedir_open(options->state_dir, options->cache_dir, run->endpoint->dir_name,
 			      &run->statedir, &message);
 	if (r < 0)
@@ -309,6 +312,26 @@ static void run_end(void *arg)
 	(void)pthread_kill(run->main_thread, SIGUSR1);
 }
 
+/* Every few seconds connections that are idle are let go of. */
+static void *run_maintain(void *arg)
+{
+	struct run *run = arg;
+	const struct sbx_call call = { .cancel = run->ending };
+
+	while (sbx_call_sleep(&call, MAINTAIN_MS) == 0)
+		run->provider->ops->maintain(run->provider);
+	return NULL;
+}
+
+static void run_unmaintain(struct run *run)
+{
+	if (!run->ending)
+		return;
+	sbx_cancel_fire(run->ending);
+	(void)pthread_join(run->maintainer, NULL);
+	sbx_cancel_unref(run->ending);
+}
+
 static int run_serve(struct run *run)
 {
 	struct sigaction wake = { .sa_handler = wake_main };
@@ -320,6 +343,11 @@ static int run_serve(struct run *run)
 	r = daemon_watch_signals(&run->daemon, run_end, run);
 	if (r < 0)
 		return run_fail(EXIT_MOUNT, g_strdup(g_strerror(-r)));
+	run->ending = sbx_cancel_new(NULL);
+	if (run->ending && pthread_create(&run->maintainer, NULL, run_maintain, run) != 0) {
+		sbx_cancel_unref(run->ending);
+		run->ending = NULL;
+	}
 	log_open(run->options->log_level, run->options->foreground, run->token);
 	daemon_report(&run->daemon, EXIT_OK);
 	log_line(LOG_LEVEL_INFO, "%s mounted on %s", run->endpoint->text, run->options->mountpoint);
@@ -347,9 +375,12 @@ static void run_done(struct run *run)
 		fuse_session_unmount(run->fuse);
 		fuse_session_destroy(run->fuse);
 	}
-	/* Tasks use all that follows. */
-	sbx_task_pool_free(run->pool);
+	/* Running verbs use the fs; what it delayed goes with it; other tasks use all that follows. */
+	if (run->pool)
+		sbx_task_pool_quiesce(run->pool);
 	fs_free(run->fs);
+	sbx_task_pool_free(run->pool);
+	run_unmaintain(run);
 	sbx_sessions_free(run->sessions);
 	sbx_errlog_free(run->errors);
 	if (run->provider)
