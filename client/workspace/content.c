@@ -11,6 +11,7 @@
 #include "client/task.h"
 #include "client/workspace/blob.h"
 #include "client/workspace/content_impl.h"
+#include "client/workspace/localfile.h"
 #include "client/workspace/names.h"
 #include "client/workspace/spool.h"
 #include "client/workspace/workspace.h"
@@ -505,22 +506,11 @@ int content_part_locked(struct sbx_content *content)
 
 int content_store(struct sbx_content *content, const void *data, size_t len, uint64_t offset)
 {
-	const char *at = data;
-	size_t left = len;
+	int r = sbx_local_write(content->part.fd, data, len, SBX_CACHE_DATA + offset);
 
-	while (left > 0) {
-		ssize_t n = pwrite(content->part.fd, at, left, (off_t)(SBX_CACHE_DATA + offset));
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return -errno;
-		at += n;
-		offset += (uint64_t)n;
-		left -= (size_t)n;
-	}
-	sbx_cache_grew(content->owner->cache, len);
-	return 0;
+	if (r == 0)
+		sbx_cache_grew(content->owner->cache, len);
+	return r;
 }
 
 void content_signal_locked(struct sbx_content *content)

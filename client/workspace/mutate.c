@@ -177,11 +177,13 @@ static int batch_encode(struct sbx_names *names, const GPtrArray *batch,
 			guint *ret_n)
 {
 	struct sbx_program_limits limits;
+	const struct mutation *head = g_ptr_array_index(batch, 0);
 	guint n = batch->len;
 
 	sbx_names_limits(names, &limits);
 	for (;;) {
-		struct sbx_apply_request *request = sbx_apply_new(tools, &limits, NULL);
+		struct sbx_apply_request *request =
+			sbx_apply_new(tools, &limits, head->ops[0].opid);
 		guint i;
 		int r = 0;
 
@@ -300,14 +302,17 @@ static void batch_take_locked(struct sbx_names *names, GPtrArray *batch)
 	struct mutation *mutation;
 
 	while ((mutation = g_queue_peek_head(&names->waiting))) {
-		if (batch->len > 0 &&
-		    (mutation->command_bytes > room || n_ops + mutation->n_ops > BATCH_OPS_MAX))
+		if (batch->len > 0 && (mutation->ops[0].opid || mutation->command_bytes > room ||
+				       n_ops + mutation->n_ops > BATCH_OPS_MAX))
 			break;
 		g_queue_pop_head(&names->waiting);
 		mutation->state = MUTATION_SENT;
 		g_ptr_array_add(batch, mutation);
 		n_ops += mutation->n_ops;
 		room -= MIN(room, mutation->command_bytes);
+		/* One with an id of its own goes alone. */
+		if (mutation->ops[0].opid)
+			break;
 	}
 }
 

@@ -84,6 +84,7 @@ struct sbx_op *sbx_ops_copy(const struct sbx_op *ops, size_t n_ops)
 		op->path = g_strdup(op->path);
 		op->from = g_strdup(op->from);
 		op->held = g_strdup(op->held);
+		op->opid = g_strdup(op->opid);
 		content_copy(&op->content);
 		if (op->n_pieces > 0) {
 			struct sbx_apply_piece *pieces =
@@ -103,6 +104,7 @@ void sbx_ops_free(struct sbx_op *ops, size_t n_ops)
 		g_free((gpointer)ops[i].path);
 		g_free((gpointer)ops[i].from);
 		g_free((gpointer)ops[i].held);
+		g_free((gpointer)ops[i].opid);
 		content_free(&ops[i].content);
 		if (ops[i].n_pieces == 0)
 			continue;

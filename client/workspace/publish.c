@@ -8,6 +8,7 @@
 #include "client/task.h"
 #include "client/workspace/files_impl.h"
 #include "client/workspace/names.h"
+#include "client/workspace/random.h"
 #include "client/workspace/send.h"
 
 static void publish_progress(void *arg)
@@ -77,6 +78,75 @@ static void publish_settle(struct sbx_node_file *node, const char *path,
 	sbx_content_unref(old);
 }
 
+/*
+ * What an attempt sends. Appending twice is not the same as once: an attempt to append has an id
+ * under which the sandbox keeps its outcome, and while it is in doubt just that is sent again, under
+ * that id, by whoever holds the spool.
+ */
+static int publish_view_locked(struct sbx_node_file *node, struct sbx_spool_view *ret_view,
+			       uint64_t *ret_seq)
+{
+	struct sbx_spool_meta meta;
+	int r;
+
+	if (!nfile_is_unsent_locked(node))
+		return -ECANCELED;
+	meta = *sbx_spool_meta(node->spool);
+	if (meta.attempt_id[0]) {
+		*ret_seq = node->attempt_seq;
+		return sbx_spool_view_until(node->spool, meta.attempt_end, ret_view);
+	}
+	*ret_seq = node->write_seq;
+	r = sbx_spool_view(node->spool, ret_view);
+	if (r < 0 || meta.kind != SBX_SPOOL_PATCH || ret_view->layout.append_start == SBX_NO_APPEND)
+		return r;
+	sbx_random_hex(meta.attempt_id, SBX_ATTEMPT_ID_CHARS);
+	meta.attempt_end = ret_view->log_end;
+	r = sbx_spool_set_meta(node->spool, &meta);
+	if (r < 0)
+		sbx_spool_view_done(ret_view);
+	else
+		ret_view->meta = meta;
+	return r;
+}
+
+/* The outcome of the attempt is known: the next one is another. */
+static void publish_forget_attempt_locked(struct sbx_node_file *node)
+{
+	struct sbx_spool_meta meta = *sbx_spool_meta(node->spool);
+
+	if (!meta.attempt_id[0])
+		return;
+	meta.attempt_id[0] = '\0';
+	meta.attempt_end = 0;
+	(void)sbx_spool_set_meta(node->spool, &meta);
+}
+
+static void publish_note_locked(struct sbx_node_file *node, uint64_t seq, int r,
+				const struct sbx_sent *sent)
+{
+	node->attempts++;
+	node->attempt_seq = seq;
+	node->attempt_error = r == -ECANCELED ? 0 : r;
+	if (r < 0) {
+		node->failed |= r != -ECANCELED;
+		if (node->spool && !sent->in_doubt)
+			publish_forget_attempt_locked(node);
+		return;
+	}
+	node->sent_seq = seq;
+	node->written = node->write_seq > seq;
+	node->failed = false;
+	if (sent->known) {
+		node->attr = sent->attr;
+		node->has_attr = true;
+	}
+	for (GList *link = node->handles.head; link && !node->written; link = link->next)
+		((struct sbx_file *)link->data)->wrote = false;
+	nfile_show_locked(node);
+	pthread_cond_broadcast(&node->changed);
+}
+
 /* One attempt. The outcome is in the node. */
 static void publish_attempt(struct sbx_node_file *node)
 {
@@ -90,55 +160,35 @@ static void publish_attempt(struct sbx_node_file *node)
 		.progress = publish_progress,
 		.arg = node,
 	};
-	struct sbx_content *base = NULL;
 	struct sbx_spool_view view = { .fd = -1 };
+	struct sbx_sent sent = { .known = false };
+	struct sbx_content *base = NULL;
 	g_autofree char *path = NULL;
-	bool first_failure = false;
-	struct sbx_attr attr;
-	bool known = false;
-	uint64_t seq;
+	bool first_failure;
+	uint64_t seq = 0;
 	int r;
 
 	pthread_mutex_lock(&node->lock);
-	seq = node->write_seq;
 	path = g_strdup(node->path);
+	first_failure = !node->failed;
 	/* Nobody waits for a retry: it is not a use of the session. */
 	call.background = node->failed && node->n_waiting == 0;
-	r = nfile_is_unsent_locked(node) ? sbx_spool_view(node->spool, &view) : -ECANCELED;
+	r = publish_view_locked(node, &view, &seq);
 	if (r == 0)
 		r = publish_base_locked(node, &call, &view, &base);
 	pthread_mutex_unlock(&node->lock);
 	sending.path = path;
 	sending.view = &view;
 	sending.base = base;
+	sending.opid = view.meta.attempt_id[0] ? view.meta.attempt_id : NULL;
 	if (r == 0)
-		r = sbx_send(&sending, &call, &attr, &known);
-
+		r = sbx_send(&sending, &call, &sent);
 	pthread_mutex_lock(&node->lock);
-	node->attempts++;
-	node->attempt_seq = seq;
-	node->attempt_error = r == -ECANCELED ? 0 : r;
-	if (r == 0) {
-		node->sent_seq = seq;
-		node->written = node->write_seq > seq;
-		node->failed = false;
-		if (known) {
-			node->attr = attr;
-			node->has_attr = true;
-		}
-		for (GList *link = node->handles.head; link && !node->written; link = link->next)
-			((struct sbx_file *)link->data)->wrote = false;
-		nfile_show_locked(node);
-		pthread_cond_broadcast(&node->changed);
-	} else if (r != -ECANCELED) {
-		first_failure = !node->failed;
-		node->failed = true;
-	}
+	publish_note_locked(node, seq, r, &sent);
 	pthread_mutex_unlock(&node->lock);
-
 	if (r == 0)
-		publish_settle(node, path, &view, known ? &attr : NULL);
-	else if (first_failure)
+		publish_settle(node, path, &view, sent.known ? &sent.attr : NULL);
+	else if (first_failure && r != -ECANCELED)
 		sbx_errlog_note(sbx_session_errors(files->session), "publish", path, r,
 				"unsent bytes are kept and will be sent again");
 	if (r < 0 && r != -ECANCELED)
@@ -157,7 +207,7 @@ static int publish_run(void *arg)
 	publish_attempt(node);
 	pthread_mutex_lock(&node->lock);
 	node->publishing = false;
-	if (node->spool)
+	if (node->spool && !sbx_spool_meta(node->spool)->attempt_id[0])
 		sbx_spool_unpin(node->spool);
 	r = node->attempt_error;
 	pthread_cond_broadcast(&node->changed);

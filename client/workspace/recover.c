@@ -132,7 +132,11 @@ static void adopt_spool(struct sbx_files *files, struct sbx_spool *spool)
 		}
 		node->spool = spool;
 		node->failed = true;
+		/* What an attempt in doubt has sent comes first; all of it counts as one change. */
 		nfile_changed_locked(node, true);
+		node->attempt_seq = node->write_seq;
+		if (sbx_spool_meta(spool)->attempt_id[0] && sbx_spool_pin_until_attempt(spool))
+			nfile_changed_locked(node, true);
 	}
 	pthread_mutex_unlock(&node->lock);
 	nfile_settle_ref(node);

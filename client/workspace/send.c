@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "client/apply.h"
 #include "client/call.h"
@@ -10,6 +9,7 @@
 #include "client/workspace/names.h"
 #include "client/workspace/op.h"
 #include "client/workspace/plain.h"
+#include "client/workspace/random.h"
 #include "client/workspace/spool.h"
 #include "client/workspace/upload.h"
 
@@ -48,10 +48,9 @@ static struct sbx_op *ops_add(struct send_ops *ops, enum sbx_op_kind kind, const
 	return op;
 }
 
-/* Run them. The errno of the first that failed; *ret_attr as the last that names @path says. */
+/* Run them. The errno of the first that failed; *sent as the last that names the path says. */
 static int ops_run(const struct sbx_sending *sending, const struct sbx_call *call,
-		   const struct send_ops *ops, int64_t work_ms, struct sbx_attr *ret_attr,
-		   bool *ret_known)
+		   const struct send_ops *ops, int64_t work_ms, struct sbx_sent *sent)
 {
 	const struct sbx_sessions_options *options = sbx_session_options(sending->session);
 	struct sbx_op_result results[OPS_MAX] = { 0 };
@@ -59,15 +58,19 @@ static int ops_run(const struct sbx_sending *sending, const struct sbx_call *cal
 
 	r = sbx_names_apply(sending->names, call, options->mutation_timeout_ms + work_ms, ops->op,
 			    ops->n, results);
-	if (r < 0)
+	if (r < 0) {
+		/* Refused before it was sent, or nobody knows. */
+		sent->in_doubt = r != -E2BIG && r != -EOPNOTSUPP && r != -EINVAL &&
+				 r != -ENAMETOOLONG && r != -ECANCELED;
 		return r;
+	}
 	for (size_t i = 0; i < ops->n; i++) {
 		/* Only an error of what was meant counts, not of the tidying after it. */
 		if (results[i].error < 0 && r == 0 && !(i > 0 && ops->op[i].kind == SBX_DO_UNLINK))
 			r = results[i].error;
 		if (strcmp(ops->op[i].path, sending->path) == 0 && results[i].has_attr) {
-			*ret_attr = results[i].attr;
-			*ret_known = true;
+			sent->attr = results[i].attr;
+			sent->known = true;
 		}
 	}
 	sbx_op_results_clear(results, ops->n);
@@ -78,13 +81,10 @@ static int ops_run(const struct sbx_sending *sending, const struct sbx_call *cal
 
 static char *stage_name(void)
 {
-	uint64_t random[2] = { 0 };
+	char random[32 + 1];
 
-	if (getrandom(random, sizeof(random), 0) != sizeof(random))
-		return NULL;
-	return g_strdup_printf(SBX_STAGE_DIR "/up-%016" G_GINT64_MODIFIER "x%016" G_GINT64_MODIFIER
-					     "x",
-			       random[0], random[1]);
+	sbx_random_hex(random, sizeof(random) - 1);
+	return g_strconcat(SBX_STAGE_DIR "/up-", random, NULL);
 }
 
 /* [start, start + len) of an upload as a body. */
@@ -124,11 +124,10 @@ static void stage_drop(const struct sbx_sending *sending, const struct sbx_call 
 		return;
 	for (guint i = 0; i < stages->len; i++) {
 		struct send_ops ops = { .n = 0 };
-		struct sbx_attr attr;
-		bool known;
+		struct sbx_sent sent;
 
 		(void)ops_add(&ops, SBX_DO_UNLINK, stages->pdata[i]);
-		(void)ops_run(sending, call, &ops, 0, &attr, &known);
+		(void)ops_run(sending, call, &ops, 0, &sent);
 	}
 }
 
@@ -141,8 +140,6 @@ static int stage_all(const struct sbx_sending *sending, const struct sbx_call *c
 	for (uint64_t at = 0; r == 0 && at < upload->len_bytes; at += STAGE_BYTES) {
 		char *name = stage_name();
 
-		if (!name)
-			return -EIO;
 		g_ptr_array_add(stages, name);
 		r = stage_put(sending, call, name, upload, at,
 			      MIN(STAGE_BYTES, upload->len_bytes - at));
@@ -233,8 +230,7 @@ static void save_init(const struct sbx_sending *sending, struct sbx_op *op)
 }
 
 static int send_whole_inline(const struct sbx_sending *sending, const struct sbx_call *call,
-			     const struct sbx_upload *upload, struct sbx_attr *ret_attr,
-			     bool *ret_known)
+			     const struct sbx_upload *upload, struct sbx_sent *sent)
 {
 	struct send_ops ops = { .n = 0 };
 	g_autofree void *data = NULL;
@@ -248,20 +244,17 @@ static int send_whole_inline(const struct sbx_sending *sending, const struct sbx
 	save_init(sending, op);
 	op->content.data = data;
 	op->content.len = upload->len_bytes;
-	return ops_run(sending, call, &ops, 0, ret_attr, ret_known);
+	return ops_run(sending, call, &ops, 0, sent);
 }
 
 static int send_whole_staged(const struct sbx_sending *sending, const struct sbx_call *call,
-			     const struct sbx_upload *upload, struct sbx_attr *ret_attr,
-			     bool *ret_known)
+			     const struct sbx_upload *upload, struct sbx_sent *sent)
 {
 	g_autofree char *stage = stage_name();
 	struct send_ops ops = { .n = 0 };
 	struct sbx_op *op;
 	int r;
 
-	if (!stage)
-		return -EIO;
 	r = stage_put(sending, call, stage, upload, 0, upload->len_bytes);
 	if (r < 0)
 		return r;
@@ -269,13 +262,12 @@ static int send_whole_staged(const struct sbx_sending *sending, const struct sbx
 	save_init(sending, op);
 	op->content.stage = stage;
 	op->content.len = upload->len_bytes;
-	return ops_run(sending, call, &ops, (int64_t)(upload->len_bytes / WORK_BYTES_MS), ret_attr,
-		       ret_known);
+	return ops_run(sending, call, &ops, (int64_t)(upload->len_bytes / WORK_BYTES_MS), sent);
 }
 
 /* Mostly holes, or too big for a PUT: the written parts go up and are put together there. */
 static int send_whole_parts(const struct sbx_sending *sending, const struct sbx_call *call,
-			    struct sbx_attr *ret_attr, bool *ret_known)
+			    struct sbx_sent *sent)
 {
 	const struct sbx_layout *layout = &sending->view->layout;
 	g_autoptr(GPtrArray) stages = g_ptr_array_new_with_free_func(g_free);
@@ -285,8 +277,6 @@ static int send_whole_parts(const struct sbx_sending *sending, const struct sbx_
 	struct sbx_upload upload;
 	int r;
 
-	if (!target)
-		return -EIO;
 	sbx_upload_init(&upload, sending->view);
 	pieces_of_writes(layout, layout->size_bytes, pieces, &upload);
 	r = stage_all(sending, call, &upload, stages);
@@ -296,7 +286,7 @@ static int send_whole_parts(const struct sbx_sending *sending, const struct sbx_
 
 		op->mode = 0600;
 		op->content.data = "";
-		r = ops_run(sending, call, &ops, 0, ret_attr, ret_known);
+		r = ops_run(sending, call, &ops, 0, sent);
 	}
 	placed = pieces_place(pieces, NULL, stages);
 	for (guint at = 0; r == 0 && at < placed->len; at += PIECES_MAX) {
@@ -308,7 +298,7 @@ static int send_whole_parts(const struct sbx_sending *sending, const struct sbx_
 		r = ops_run(sending, call, &ops,
 			    (int64_t)(upload.len_bytes / WORK_BYTES_MS +
 				      (uint64_t)op->n_pieces * WORK_PIECE_MS),
-			    ret_attr, ret_known);
+			    sent);
 	}
 	if (r == 0) {
 		struct send_ops ops = { .n = 0 };
@@ -320,7 +310,7 @@ static int send_whole_parts(const struct sbx_sending *sending, const struct sbx_
 		op->content.stage = target;
 		op->content.len = layout->size_bytes;
 		r = ops_run(sending, call, &ops, (int64_t)(layout->size_bytes / WORK_BYTES_MS),
-			    ret_attr, ret_known);
+			    sent);
 	}
 	if (r < 0)
 		g_ptr_array_add(stages, g_steal_pointer(&target));
@@ -330,7 +320,7 @@ static int send_whole_parts(const struct sbx_sending *sending, const struct sbx_
 }
 
 static int send_whole(const struct sbx_sending *sending, const struct sbx_call *call,
-		      struct sbx_attr *ret_attr, bool *ret_known)
+		      struct sbx_sent *sent)
 {
 	const struct sbx_layout *layout = &sending->view->layout;
 	uint64_t zeros = layout->size_bytes - layout->log_bytes;
@@ -339,13 +329,13 @@ static int send_whole(const struct sbx_sending *sending, const struct sbx_call *
 
 	if (layout->size_bytes > STAGE_BYTES ||
 	    (zeros > HOLES_BYTES && zeros > layout->size_bytes / 2))
-		return send_whole_parts(sending, call, ret_attr, ret_known);
+		return send_whole_parts(sending, call, sent);
 	sbx_upload_init(&upload, sending->view);
 	sbx_upload_add(&upload, 0, layout->size_bytes);
 	if (upload.len_bytes <= SBX_INLINE_BYTES)
-		r = send_whole_inline(sending, call, &upload, ret_attr, ret_known);
+		r = send_whole_inline(sending, call, &upload, sent);
 	if (r == -E2BIG)
-		r = send_whole_staged(sending, call, &upload, ret_attr, ret_known);
+		r = send_whole_staged(sending, call, &upload, sent);
 	sbx_upload_done(&upload);
 	return r;
 }
@@ -422,7 +412,7 @@ static void ops_add_meta(const struct sbx_sending *sending, struct send_ops *ops
 /* @data or @stages hold the patch's bytes. */
 static int patch_run(const struct sbx_sending *sending, const struct sbx_call *call,
 		     const struct patch *patch, const uint8_t *data, const GPtrArray *stages,
-		     struct sbx_attr *ret_attr, bool *ret_known)
+		     struct sbx_sent *sent)
 {
 	g_autoptr(GArray) pieces = pieces_place(patch->pieces, data, stages);
 	g_autoptr(GArray) tail = pieces_place(patch->tail, data, stages);
@@ -435,8 +425,7 @@ static int patch_run(const struct sbx_sending *sending, const struct sbx_call *c
 		struct send_ops ops = { .n = 0 };
 
 		ops_add_patch(&ops, sending->path, pieces, at, PIECES_MAX);
-		r = ops_run(sending, call, &ops, work_ms + PIECES_MAX * WORK_PIECE_MS, ret_attr,
-			    ret_known);
+		r = ops_run(sending, call, &ops, work_ms + PIECES_MAX * WORK_PIECE_MS, sent);
 	}
 	if (r == 0) {
 		struct send_ops ops = { .n = 0 };
@@ -448,16 +437,17 @@ static int patch_run(const struct sbx_sending *sending, const struct sbx_call *c
 		ops_add_meta(sending, &ops);
 		if (stages && stages->len == 1)
 			ops_add(&ops, SBX_DO_UNLINK, stages->pdata[0])->flags = 0;
+		if (tail->len > 0)
+			ops.op[0].opid = sending->opid;
 		r = ops.n ? ops_run(sending, call, &ops,
-				    work_ms + (int64_t)(pieces->len - at) * WORK_PIECE_MS, ret_attr,
-				    ret_known)
+				    work_ms + (int64_t)(pieces->len - at) * WORK_PIECE_MS, sent)
 			  : 0;
 	}
 	return r;
 }
 
 static int send_patch(const struct sbx_sending *sending, const struct sbx_call *call,
-		      struct sbx_attr *ret_attr, bool *ret_known)
+		      struct sbx_sent *sent)
 {
 	g_autoptr(GPtrArray) stages = g_ptr_array_new_with_free_func(g_free);
 	struct patch patch = {
@@ -472,12 +462,12 @@ static int send_patch(const struct sbx_sending *sending, const struct sbx_call *
 		g_autofree void *data = sbx_upload_take(&patch.upload, &r);
 
 		if (data)
-			r = patch_run(sending, call, &patch, data, NULL, ret_attr, ret_known);
+			r = patch_run(sending, call, &patch, data, NULL, sent);
 	}
 	if (r == -E2BIG) {
 		r = stage_all(sending, call, &patch.upload, stages);
 		if (r == 0)
-			r = patch_run(sending, call, &patch, NULL, stages, ret_attr, ret_known);
+			r = patch_run(sending, call, &patch, NULL, stages, sent);
 		if (r < 0 || stages->len > 1)
 			stage_drop(sending, call, stages, r);
 	}
@@ -491,7 +481,7 @@ static int send_patch(const struct sbx_sending *sending, const struct sbx_call *
 
 /* Onto the path itself: the route can't do better. */
 static int send_plain(const struct sbx_sending *sending, const struct sbx_call *call,
-		      struct sbx_attr *ret_attr, bool *ret_known)
+		      struct sbx_sent *sent)
 {
 	const struct sbx_layout *layout = &sending->view->layout;
 	struct sbx_upload upload;
@@ -504,30 +494,25 @@ static int send_plain(const struct sbx_sending *sending, const struct sbx_call *
 	r = stage_put(sending, call, sending->path, &upload, 0, upload.len_bytes);
 	sbx_upload_done(&upload);
 	if (r == 0)
-		*ret_known = names_plain_stat(sending->names, call, sending->path, ret_attr) == 0;
+		sent->known =
+			names_plain_stat(sending->names, call, sending->path, &sent->attr) == 0;
 	return r;
 }
 
 int sbx_send(const struct sbx_sending *sending, const struct sbx_call *call,
-	     struct sbx_attr *ret_attr, bool *ret_known)
+	     struct sbx_sent *ret_sent)
 {
 	const struct sbx_probe_reply *probe;
-	struct sbx_attr attr;
-	bool known = false;
 	int r;
 
+	*ret_sent = (struct sbx_sent){ .known = false };
 	/* The probe makes the staging directory; and it tells whether there is exec. */
 	r = sbx_names_probe(sending->names, call, &probe);
 	if (r == -EOPNOTSUPP)
-		r = send_plain(sending, call, &attr, &known);
-	else if (r == 0 && sending->view->meta.kind == SBX_SPOOL_WHOLE)
-		r = send_whole(sending, call, &attr, &known);
-	else if (r == 0)
-		r = send_patch(sending, call, &attr, &known);
+		return send_plain(sending, call, ret_sent);
 	if (r < 0)
 		return r;
-	if (known)
-		*ret_attr = attr;
-	*ret_known = known;
-	return 0;
+	if (sending->view->meta.kind == SBX_SPOOL_WHOLE)
+		return send_whole(sending, call, ret_sent);
+	return send_patch(sending, call, ret_sent);
 }

@@ -34,12 +34,19 @@ struct sbx_sending {
 	const char *path;
 	const struct sbx_spool_view *view;
 	struct sbx_content *base; /* NULL where no byte of the base is needed without exec */
+	const char *opid; /* of the request that appends; NULL: no append, or never tried before */
 	void (*progress)(void *arg); /* bytes have gone */
 	void *arg;
 };
 
-/* *ret_attr: what the sandbox has then; *ret_known false: it could not be told. */
+struct sbx_sent {
+	bool known; /* attr is what the sandbox has now */
+	struct sbx_attr attr;
+	bool in_doubt; /* of a failure: the sandbox may have done it nevertheless */
+};
+
+/* *ret_sent is set in any case. */
 int sbx_send(const struct sbx_sending *sending, const struct sbx_call *call,
-	     struct sbx_attr *ret_attr, bool *ret_known);
+	     struct sbx_sent *ret_sent);
 
 #endif

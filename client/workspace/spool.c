@@ -12,6 +12,8 @@
 #include <unistd.h>
 #include <zlib.h>
 
+#include "client/workspace/localfile.h"
+
 #define SPOOL_SUFFIX	".spool"
 #define SPOOL_VERSION	1
 #define SPOOL_LOG_START ((uint64_t)2 * SBX_SPOOL_SLOT)
@@ -40,6 +42,8 @@ struct spool_slot {
 	int64_t atime_ns;
 	int64_t mtime_ns;
 	struct sbx_version base;
+	char attempt_id[SBX_ATTEMPT_ID_CHARS + 8];
+	uint64_t attempt_end;
 	char text[SPOOL_TAG_MAX + SPOOL_PATH_MAX]; /* tag, then path */
 };
 _Static_assert(sizeof(struct spool_slot) <= SBX_SPOOL_SLOT, "a header fits its slot");
@@ -79,75 +83,6 @@ struct sbx_spool {
 	struct sbx_layout layout;
 };
 
-/* Reading and writing whole -------------------------------------------------------------------- */
-
-static int file_write(int fd, const void *data, size_t len, uint64_t pos)
-{
-	const char *at = data;
-
-	while (len > 0) {
-		ssize_t n = pwrite(fd, at, len, (off_t)pos);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return -errno;
-		at += n;
-		pos += (uint64_t)n;
-		len -= (size_t)n;
-	}
-	return 0;
-}
-
-static int file_read(int fd, void *buf, size_t len, uint64_t pos)
-{
-	char *at = buf;
-
-	while (len > 0) {
-		ssize_t n = pread(fd, at, len, (off_t)pos);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return -errno;
-		if (n == 0)
-			return -EIO;
-		at += n;
-		pos += (uint64_t)n;
-		len -= (size_t)n;
-	}
-	return 0;
-}
-
-/* copy_file_range() where the local filesystem has it, else by hand. */
-static int file_copy(int from, uint64_t from_pos, int to, uint64_t to_pos, uint64_t len)
-{
-	char *buf = NULL;
-	int r = 0;
-
-	while (len > 0) {
-		off_t in = (off_t)from_pos;
-		off_t out = (off_t)to_pos;
-		ssize_t n = buf ? -1 : copy_file_range(from, &in, to, &out, len, 0);
-
-		if (n <= 0) {
-			n = (ssize_t)MIN(len, COPY_BYTES);
-			if (!buf)
-				buf = malloc(COPY_BYTES);
-			r = buf ? file_read(from, buf, (size_t)n, from_pos) : -ENOMEM;
-			if (r == 0)
-				r = file_write(to, buf, (size_t)n, to_pos);
-			if (r < 0)
-				break;
-		}
-		from_pos += (uint64_t)n;
-		to_pos += (uint64_t)n;
-		len -= (uint64_t)n;
-	}
-	free(buf);
-	return r;
-}
-
 /* Header --------------------------------------------------------------------------------------- */
 
 static uint32_t slot_checksum(const struct spool_slot *slot)
@@ -173,22 +108,24 @@ static int slot_write(int fd, const char *tag, const char *path, const struct sb
 		.atime_ns = meta->atime_ns,
 		.mtime_ns = meta->mtime_ns,
 		.base = meta->base,
+		.attempt_end = meta->attempt_end,
 	};
 
 	if (slot.tag_len > SPOOL_TAG_MAX || slot.path_len > SPOOL_PATH_MAX)
 		return -ENAMETOOLONG;
 	memcpy(slot.magic, spool_magic, sizeof(slot.magic));
+	g_strlcpy(slot.attempt_id, meta->attempt_id, sizeof(slot.attempt_id));
 	memcpy(slot.text, tag, slot.tag_len);
 	memcpy(slot.text + slot.tag_len, path, slot.path_len);
 	slot.checksum = slot_checksum(&slot);
-	return file_write(fd, &slot, sizeof(slot), (sequence & 1) * SBX_SPOOL_SLOT);
+	return sbx_local_write(fd, &slot, sizeof(slot), (sequence & 1) * SBX_SPOOL_SLOT);
 }
 
 static bool slot_read(int fd, unsigned int index, struct spool_slot *ret_slot)
 {
 	struct spool_slot *slot = ret_slot;
 
-	if (file_read(fd, slot, sizeof(*slot), (uint64_t)index * SBX_SPOOL_SLOT) < 0)
+	if (sbx_local_read(fd, slot, sizeof(*slot), (uint64_t)index * SBX_SPOOL_SLOT) < 0)
 		return false;
 	return memcmp(slot->magic, spool_magic, sizeof(slot->magic)) == 0 &&
 	       slot->version == SPOOL_VERSION && slot->tag_len <= SPOOL_TAG_MAX &&
@@ -281,8 +218,8 @@ static int spool_log(struct sbx_spool *spool, enum record_type type, uint64_t of
 	else if ((size_t)n < sizeof(record))
 		r = -ENOSPC;
 	else if ((size_t)n < total)
-		r = file_write(spool->fd, (const char *)data + ((size_t)n - sizeof(record)),
-			       total - (size_t)n, spool->log_end + (uint64_t)n);
+		r = sbx_local_write(spool->fd, (const char *)data + ((size_t)n - sizeof(record)),
+				    total - (size_t)n, spool->log_end + (uint64_t)n);
 	if (r < 0) {
 		/* What is left behind the end could be taken for a part of what comes later. */
 		if (ftruncate(spool->fd, (off_t)spool->log_end) < 0)
@@ -295,22 +232,24 @@ static int spool_log(struct sbx_spool *spool, enum record_type type, uint64_t of
 	return 0;
 }
 
-/* Play the records of [pos, end) of the file; returns where the last sound one ends. */
-static uint64_t spool_play(struct sbx_spool *spool, uint64_t pos, uint64_t end)
+/* Play the records of [pos, end) of the file, the first of them being number *sequence; returns where
+ * the last sound one ends. */
+static uint64_t spool_play(const struct sbx_spool *spool, struct sbx_layout *layout, uint64_t pos,
+			   uint64_t end, uint64_t *sequence)
 {
 	struct spool_record record;
 
 	while (end - pos >= sizeof(record) &&
-	       file_read(spool->fd, &record, sizeof(record), pos) == 0) {
+	       sbx_local_read(spool->fd, &record, sizeof(record), pos) == 0) {
 		uint64_t data = record_has_data(&record) ? record.len_bytes : 0;
 
-		if (record.magic != RECORD_MAGIC || record.sequence != spool->record_sequence ||
+		if (record.magic != RECORD_MAGIC || record.sequence != *sequence ||
 		    record.type < RECORD_WRITE || record.type > RECORD_CUT_BASE ||
 		    record.checksum != record_checksum(&record, spool->nonce) ||
 		    data > end - pos - sizeof(record))
 			break;
-		record_play(&spool->layout, &record, pos + sizeof(record));
-		spool->record_sequence++;
+		record_play(layout, &record, pos + sizeof(record));
+		(*sequence)++;
 		pos += sizeof(record) + data;
 	}
 	return pos;
@@ -413,7 +352,7 @@ static bool spool_is_unbegun(int fd, uint64_t size_bytes)
 	g_autofree char *head = g_malloc(SPOOL_LOG_START);
 	size_t len = MIN(size_bytes, SPOOL_LOG_START);
 
-	if (file_read(fd, head, len, 0) < 0)
+	if (sbx_local_read(fd, head, len, 0) < 0)
 		return false;
 	for (size_t i = 0; i < len; i++) {
 		if (head[i])
@@ -487,10 +426,14 @@ int sbx_spool_adopt(int dirfd, const char *tag, const char *name, struct sbx_spo
 		.atime_ns = slot->atime_ns,
 		.mtime_ns = slot->mtime_ns,
 		.base = slot->base,
+		.attempt_end = slot->attempt_end,
 	};
+	slot->attempt_id[SBX_ATTEMPT_ID_CHARS] = '\0';
+	g_strlcpy(spool->meta.attempt_id, slot->attempt_id, sizeof(spool->meta.attempt_id));
 	sbx_layout_init(&spool->layout, base_size(&spool->meta));
 	if ((uint64_t)st.st_size > SPOOL_LOG_START)
-		spool->log_end = spool_play(spool, SPOOL_LOG_START, (uint64_t)st.st_size);
+		spool->log_end = spool_play(spool, &spool->layout, SPOOL_LOG_START,
+					    (uint64_t)st.st_size, &spool->record_sequence);
 	if ((uint64_t)st.st_size > spool->log_end && ftruncate(fd, (off_t)spool->log_end) < 0)
 		spool->broken = true;
 	*ret_spool = spool;
@@ -584,9 +527,9 @@ static int copy_add(struct spool_copy *copy, enum record_type type, uint64_t off
 	int r;
 
 	record_init(&record, type, copy->sequence, offset, len, copy->nonce);
-	r = file_write(copy->fd, &record, sizeof(record), copy->end);
+	r = sbx_local_write(copy->fd, &record, sizeof(record), copy->end);
 	if (r == 0 && record_has_data(&record))
-		r = file_copy(from_fd, from_pos, copy->fd, copy->end + sizeof(record), len);
+		r = sbx_local_copy(from_fd, from_pos, copy->fd, copy->end + sizeof(record), len);
 	if (r < 0)
 		return r;
 	record_play(&copy->layout, &record, copy->end + sizeof(record));
@@ -677,7 +620,7 @@ int sbx_spool_rebase(struct sbx_spool *spool, const struct sbx_spool_view *view,
 	while (r == 0 && pos < spool->log_end) {
 		uint64_t data;
 
-		r = file_read(spool->fd, &record, sizeof(record), pos);
+		r = sbx_local_read(spool->fd, &record, sizeof(record), pos);
 		if (r < 0)
 			break;
 		data = record_has_data(&record) ? record.len_bytes : 0;
@@ -736,13 +679,13 @@ int sbx_spool_restart(struct sbx_spool *spool, const struct sbx_spool_meta *meta
 
 int sbx_spool_read(const struct sbx_spool *spool, void *buf, size_t len_bytes, uint64_t log_pos)
 {
-	return file_read(spool->fd, buf, len_bytes, log_pos);
+	return sbx_local_read(spool->fd, buf, len_bytes, log_pos);
 }
 
 int sbx_spool_view_read(const struct sbx_spool_view *view, void *buf, size_t len_bytes,
 			uint64_t log_pos)
 {
-	return file_read(view->fd, buf, len_bytes, log_pos);
+	return sbx_local_read(view->fd, buf, len_bytes, log_pos);
 }
 
 int sbx_spool_view(struct sbx_spool *spool, struct sbx_spool_view *ret_view)
@@ -760,9 +703,31 @@ int sbx_spool_view(struct sbx_spool *spool, struct sbx_spool_view *ret_view)
 	return 0;
 }
 
+int sbx_spool_view_until(struct sbx_spool *spool, uint64_t log_end, struct sbx_spool_view *ret_view)
+{
+	uint64_t sequence = 0;
+	int r = sbx_spool_view(spool, ret_view);
+
+	if (r < 0 || log_end == spool->log_end)
+		return r;
+	sbx_layout_done(&ret_view->layout);
+	sbx_layout_init(&ret_view->layout, base_size(&spool->meta));
+	ret_view->log_end = log_end;
+	if (spool_play(spool, &ret_view->layout, SPOOL_LOG_START, log_end, &sequence) == log_end)
+		return 0;
+	sbx_spool_view_done(ret_view);
+	return -EBADMSG;
+}
+
 void sbx_spool_unpin(struct sbx_spool *spool)
 {
 	spool->pinned = false;
+}
+
+bool sbx_spool_pin_until_attempt(struct sbx_spool *spool)
+{
+	spool->pinned = true;
+	return spool->log_end > spool->meta.attempt_end;
 }
 
 bool sbx_spool_is_newer(const struct sbx_spool *spool, const struct sbx_spool_view *view)

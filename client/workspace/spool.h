@@ -36,7 +36,8 @@
 #include "client/workspace/layout.h"
 #include "client/workspace/version.h"
 
-#define SBX_SPOOL_SLOT 8192
+#define SBX_SPOOL_SLOT	     8192
+#define SBX_ATTEMPT_ID_CHARS 32
 
 struct sbx_spool;
 
@@ -61,6 +62,10 @@ struct sbx_spool_meta {
 	int64_t atime_ns;
 	int64_t mtime_ns;
 	struct sbx_version base; /* what the changes began with; zeros with SBX_SPOOL_NEW */
+	/* An attempt to send the records before attempt_end under this id, whose outcome is not known;
+	 * "": there is none. */
+	char attempt_id[SBX_ATTEMPT_ID_CHARS + 1];
+	uint64_t attempt_end;
 };
 
 /* A state of a spool that stays as it is: what a publish sends. */
@@ -118,8 +123,13 @@ int sbx_spool_view_read(const struct sbx_spool_view *view, void *buf, size_t len
  * not compacted, so that what came after the view can be told.
  */
 int sbx_spool_view(struct sbx_spool *spool, struct sbx_spool_view *ret_view);
+/* The same, as it was when the log ended at @log_end: what an attempt in doubt has sent. */
+int sbx_spool_view_until(struct sbx_spool *spool, uint64_t log_end,
+			 struct sbx_spool_view *ret_view);
 void sbx_spool_view_done(struct sbx_spool_view *view);
 void sbx_spool_unpin(struct sbx_spool *spool);
+/* Of one adopted with an attempt in doubt: pin it; returns whether records came after the attempt. */
+bool sbx_spool_pin_until_attempt(struct sbx_spool *spool);
 /* Something was written since @view. */
 bool sbx_spool_is_newer(const struct sbx_spool *spool, const struct sbx_spool_view *view);
 

@@ -597,6 +597,33 @@ static void test_failing_publish(void **state)
 	close_all(&f);
 }
 
+/* The answer to an append is lost for longer than anybody waits: it is done once all the same. */
+static void test_append_in_doubt(void **state)
+{
+	struct fixture f;
+	struct sbx_file *file;
+
+	open_with(&f, tools_args(state), 1000);
+	save(&f, "log", "one\n");
+	file = open_file(&f, "log", O_WRONLY | O_APPEND);
+	write_at(&f, file, "two\n", 4);
+	rig_fault(&f.rig, "exec:*:drop\n");
+	assert_true(sbx_file_flush(file, &f.rig.call, getpid()) < 0);
+	assert_remote(&f, "log", "one\ntwo\n");
+	write_at(&f, file, "three\n", 8);
+	rig_fault(&f.rig, "exec:*:status=500\n");
+	(void)sbx_file_release(file, &f.rig.call);
+	assert_int_equal(pending(&f), 1);
+	/* As after kill -9: only the spool knows of the attempt. */
+	sbx_workspace_free(f.ws);
+	mount_ws(&f);
+	rig_fault(&f.rig, "");
+	assert_int_equal(sbx_ws_sync(f.ws, &f.rig.call), 0);
+	assert_int_equal(pending(&f), 0);
+	assert_remote(&f, "log", "one\ntwo\nthree\n");
+	close_all(&f);
+}
+
 static void test_local_only(void **state)
 {
 	struct fixture f;
@@ -725,6 +752,7 @@ int main(void)
 		BUSYBOX(test_unlinked_while_open),
 		GNU(test_renamed_over_while_open),
 		GNU(test_failing_publish),
+		GNU(test_append_in_doubt),
 		GNU(test_local_only),
 		GNU(test_sparse),
 		BUSYBOX(test_sparse),
