@@ -19,6 +19,7 @@
 #include <fcntl.h>
 #include <linux/capability.h>
 #include <linux/securebits.h>
+#include <mntent.h>
 #include <sched.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -81,6 +82,20 @@ static bool mount_overlay(const char *state, const char *place)
 	return mount("overlay", place, "overlay", 0, options) == 0;
 }
 
+/* Mounts in user space would not end when they are unmounted outside, as long as they are here. */
+static void drop_fuse_mounts(void)
+{
+	FILE *mounts = setmntent("/proc/self/mounts", "re");
+	struct mntent *entry;
+
+	while (mounts && (entry = getmntent(mounts))) {
+		if (strncmp(entry->mnt_type, "fuse", 4) == 0)
+			umount2(entry->mnt_dir, MNT_DETACH | UMOUNT_NOFOLLOW);
+	}
+	if (mounts)
+		endmntent(mounts);
+}
+
 static void make_state(const char *state)
 {
 	char path[PATH_BYTES];
@@ -119,6 +134,7 @@ static int hold(const char *state)
 
 	if (!enter_namespaces() || mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL) < 0)
 		return die("namespaces");
+	drop_fuse_mounts();
 	/* The machine's own /sys tells of its network; one mounted here, of ours. */
 	mount("sysfs", "/sys", "sysfs", MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL);
 	make_state(state);
