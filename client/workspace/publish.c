@@ -252,7 +252,8 @@ int publish_start(struct sbx_node_file *node)
 int publish_wait(struct sbx_node_file *node, const struct sbx_call *call)
 {
 	struct sbx_wait wait;
-	unsigned int attempts;
+	unsigned int begun_at = 0;
+	bool begun = false;
 	uint64_t progress;
 	uint64_t seq;
 	int r;
@@ -265,7 +266,6 @@ int publish_wait(struct sbx_node_file *node, const struct sbx_call *call)
 	}
 	pthread_mutex_lock(&node->lock);
 	seq = node->write_seq;
-	attempts = node->attempts;
 	progress = node->progress;
 	node->n_waiting++;
 	while (r == 0 && nfile_is_unsent_locked(node) && node->sent_seq < seq) {
@@ -276,10 +276,12 @@ int publish_wait(struct sbx_node_file *node, const struct sbx_call *call)
 				progress = node->progress;
 				r = 0;
 			}
-		} else if (node->attempts != attempts && node->attempt_seq >= seq &&
-			   node->attempt_error < 0) {
+		} else if (begun && node->attempts != begun_at && node->attempt_error < 0) {
+			/* One that was begun for this caller. */
 			r = node->attempt_error;
 		} else {
+			begun = true;
+			begun_at = node->attempts;
 			pthread_mutex_unlock(&node->lock);
 			r = publish_start(node);
 			pthread_mutex_lock(&node->lock);
