@@ -77,11 +77,71 @@ void meta_dir_free(struct sbx_meta *meta, struct meta_dir *dir)
 	g_free(dir);
 }
 
+/* Files with several links ------------------------------------------------------------------ */
+
+static guint link_hash(gconstpointer key)
+{
+	const struct sbx_attr *attr = key;
+	uint64_t mixed = (attr->ino ^ (attr->dev << 40)) * UINT64_C(0x9e3779b97f4a7c15);
+
+	return (guint)(mixed >> 32);
+}
+
+static gboolean link_equal(gconstpointer a, gconstpointer b)
+{
+	const struct sbx_attr *attr_a = a;
+	const struct sbx_attr *attr_b = b;
+
+	return attr_a->ino == attr_b->ino && attr_a->dev == attr_b->dev;
+}
+
+static void links_unref(gpointer names)
+{
+	g_ptr_array_unref(names);
+}
+
+static bool has_links(const struct meta_entry *entry)
+{
+	return entry->has_remote && entry->attr.nlink > 1 && entry->attr.ino != 0 &&
+	       !S_ISDIR(entry->attr.mode);
+}
+
+void meta_links_add(struct sbx_meta *meta, struct meta_entry *entry)
+{
+	GPtrArray *names;
+
+	if (!has_links(entry))
+		return;
+	names = g_hash_table_lookup(meta->links, &entry->attr);
+	if (!names) {
+		names = g_ptr_array_new();
+		g_hash_table_insert(meta->links, g_memdup2(&entry->attr, sizeof(entry->attr)),
+				    names);
+	}
+	g_ptr_array_add(names, entry);
+}
+
+void meta_links_remove(struct sbx_meta *meta, struct meta_entry *entry)
+{
+	GPtrArray *names = has_links(entry) ? g_hash_table_lookup(meta->links, &entry->attr) : NULL;
+
+	if (names && g_ptr_array_remove_fast(names, entry) && names->len == 0)
+		g_hash_table_remove(meta->links, &entry->attr);
+}
+
+const GPtrArray *meta_links_of(const struct sbx_meta *meta, const struct meta_entry *entry)
+{
+	return has_links(entry) ? g_hash_table_lookup(meta->links, &entry->attr) : NULL;
+}
+
+/* Trees ------------------------------------------------------------------------------------- */
+
 /* @entry is no longer in its directory's array. */
 void meta_entry_free(struct sbx_meta *meta, struct meta_entry *entry)
 {
 	/* Recursion is as deep as the tree, which paths of 4,096 bytes bound at 2,048 levels. */
 	meta_dir_free(meta, entry->dir);
+	meta_links_remove(meta, entry);
 	if (entry->parent)
 		meta->n_entries--;
 	g_free(entry->local);
@@ -180,6 +240,7 @@ void meta_entry_drop_remote(struct sbx_meta *meta, struct meta_entry *entry)
 		meta_entry_free(meta, entry);
 		return;
 	}
+	meta_links_remove(meta, entry);
 	entry->has_remote = false;
 	g_clear_pointer(&entry->link, g_free);
 	if (!dir)
@@ -209,8 +270,10 @@ void meta_entry_set_remote(struct sbx_meta *meta, struct meta_entry *entry,
 		entry->dir->validated_us = META_NEVER_US;
 		entry->dir->clock_ns = 0;
 	}
+	meta_links_remove(meta, entry);
 	entry->attr = *attr;
 	entry->has_remote = true;
+	meta_links_add(meta, entry);
 	if (g_strcmp0(entry->link, link) != 0) {
 		g_free(entry->link);
 		entry->link = g_strdup(link);
@@ -286,6 +349,7 @@ struct sbx_meta *sbx_meta_new(size_t max_entries)
 	meta->sandbox = meta_entry_new("", 0);
 	meta->max_entries = max_entries;
 	meta->floor_us = META_NEVER_US;
+	meta->links = g_hash_table_new_full(link_hash, link_equal, g_free, links_unref);
 	return meta;
 }
 
@@ -295,6 +359,7 @@ void sbx_meta_free(struct sbx_meta *meta)
 		return;
 	meta_entry_free(meta, meta->workspace);
 	meta_entry_free(meta, meta->sandbox);
+	g_hash_table_unref(meta->links);
 	g_free(meta);
 }
 

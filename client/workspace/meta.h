@@ -13,6 +13,9 @@
  * name by name; the rest of the answer counts. Names that went away are remembered for
  * SBX_META_MEMORY_US, answers that took longer are not taken at all.
  *
+ * Files with several links are indexed by their number: what an own mutation shows of one name holds
+ * for the others.
+ *
  * An entry with attr.mode 0 is known to be there, and nothing else of it (a server without exec).
  *
  * Two roots: "" is the workspace, "/" the sandbox's own root (paths that begin with a slash).
@@ -109,6 +112,9 @@ void sbx_meta_did_make_dir(struct sbx_meta *meta, const char *path, const struct
 void sbx_meta_did_remove(struct sbx_meta *meta, const char *path, int64_t done_us);
 /* @to takes over everything that is known of @from and below it, local views included. */
 void sbx_meta_did_rename(struct sbx_meta *meta, const char *from, const char *to, int64_t done_us);
+/* Another known name of the file that @path names, which has several links; NULL: none is known.
+ * g_free(). */
+char *sbx_meta_other_name(struct sbx_meta *meta, const char *path, struct sbx_attr *ret_attr);
 /* A change below @path whose outcome is not known: ask again. */
 void sbx_meta_doubt(struct sbx_meta *meta, const char *path);
 

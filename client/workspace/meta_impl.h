@@ -53,6 +53,7 @@ struct sbx_meta {
 	size_t n_entries;
 	size_t max_entries;
 	int64_t floor_us; /* what was seen before is not fresh */
+	GHashTable *links; /* (dev, ino) of files with several links -> their known names */
 };
 
 /* A new entry that is in no directory and does not count. */
@@ -66,6 +67,13 @@ void meta_entry_drop_remote(struct sbx_meta *meta, struct meta_entry *entry);
 bool meta_entry_has_local_below(const struct meta_entry *entry);
 void meta_entry_set_remote(struct sbx_meta *meta, struct meta_entry *entry,
 			   const struct sbx_attr *attr, const char *link);
+/* Have @entry, whose attributes were set or are about to go, in or out of meta->links. */
+void meta_links_add(struct sbx_meta *meta, struct meta_entry *entry);
+void meta_links_remove(struct sbx_meta *meta, struct meta_entry *entry);
+/* struct meta_entry * of all known names of the file that @entry names, itself too; NULL: it has
+ * one link. Valid until the next change. */
+const GPtrArray *meta_links_of(const struct sbx_meta *meta, const struct meta_entry *entry);
+
 /* How old what is known of @entry is. */
 int64_t meta_entry_seen_us(const struct meta_entry *entry);
 /* For g_ptr_array_sort(), by name. */

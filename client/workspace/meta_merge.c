@@ -210,6 +210,7 @@ static void merge_whole(struct sbx_meta_listing *listing, struct meta_dir *dir)
 			}
 			found->parent = listing->entry;
 			meta->n_entries++;
+			meta_links_add(meta, found);
 			g_ptr_array_add(merged, found);
 		} else {
 			i++;
@@ -315,6 +316,23 @@ void sbx_meta_saw(struct sbx_meta *meta, const char *path, const struct sbx_attr
 
 /* What this mount did ---------------------------------------------------------------------- */
 
+/* The other names of the file that @entry names have the same attributes. That they are still there
+ * is not shown by this, so they get no younger. */
+static void did_set_links(struct sbx_meta *meta, const struct meta_entry *entry, int64_t done_us)
+{
+	const GPtrArray *names = meta_links_of(meta, entry);
+
+	for (guint i = 0; names && i < names->len; i++) {
+		struct meta_entry *other = g_ptr_array_index(names, i);
+
+		if (other == entry)
+			continue;
+		/* dev, ino and what has several links stay as they are indexed. */
+		other->attr = entry->attr;
+		other->changed_us = done_us;
+	}
+}
+
 static struct meta_entry *did_set(struct sbx_meta *meta, const char *path,
 				  const struct sbx_attr *attr, const char *link, int64_t asked_us,
 				  int64_t done_us)
@@ -324,6 +342,7 @@ static struct meta_entry *did_set(struct sbx_meta *meta, const char *path,
 	meta_entry_set_remote(meta, entry, attr, link);
 	entry->seen_us = MAX(entry->seen_us, asked_us);
 	entry->changed_us = done_us;
+	did_set_links(meta, entry, done_us);
 	if (entry->parent)
 		gone_clear(entry->parent->dir, entry->name);
 	return entry;
@@ -362,11 +381,14 @@ void sbx_meta_did_remove(struct sbx_meta *meta, const char *path, int64_t done_u
 }
 
 /* @entry under another name; the old pointer is void. */
-static struct meta_entry *entry_renamed(struct meta_entry *entry, const char *name)
+static struct meta_entry *entry_renamed(struct sbx_meta *meta, struct meta_entry *entry,
+					const char *name)
 {
 	struct meta_entry *copy = meta_entry_new(name, strlen(name));
 
+	meta_links_remove(meta, entry);
 	memcpy(copy, entry, offsetof(struct meta_entry, name));
+	meta_links_add(meta, copy);
 	if (copy->dir) {
 		copy->dir->entry = copy;
 		for (guint i = 0; i < copy->dir->children->len; i++) {
@@ -399,7 +421,7 @@ void sbx_meta_did_rename(struct sbx_meta *meta, const char *from, const char *to
 	}
 	meta_entry_detach(entry);
 	gone_set(entry->parent->dir, entry->name, done_us);
-	entry = entry_renamed(entry, path_name(to));
+	entry = entry_renamed(meta, entry, path_name(to));
 	entry->changed_us = done_us;
 	if (entry->dir)
 		entry->dir->born_us = done_us;
@@ -412,6 +434,22 @@ void sbx_meta_did_rename(struct sbx_meta *meta, const char *from, const char *to
 	entry->parent = parent;
 	meta->n_entries++;
 	gone_clear(parent->dir, entry->name);
+}
+
+char *sbx_meta_other_name(struct sbx_meta *meta, const char *path, struct sbx_attr *ret_attr)
+{
+	const struct meta_entry *entry = meta_path_entry(meta, path);
+	const GPtrArray *names = entry ? meta_links_of(meta, entry) : NULL;
+
+	for (guint i = 0; names && i < names->len; i++) {
+		const struct meta_entry *other = g_ptr_array_index(names, i);
+
+		if (other != entry) {
+			*ret_attr = other->attr;
+			return meta_entry_path(meta, other);
+		}
+	}
+	return NULL;
 }
 
 void sbx_meta_doubt(struct sbx_meta *meta, const char *path)

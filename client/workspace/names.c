@@ -293,6 +293,16 @@ int sbx_names_remote_attr(struct sbx_names *names, const char *path, struct sbx_
 	return r;
 }
 
+char *sbx_names_other_name(struct sbx_names *names, const char *path, struct sbx_attr *ret_attr)
+{
+	char *other;
+
+	pthread_mutex_lock(&names->lock);
+	other = sbx_meta_other_name(names->meta, path, ret_attr);
+	pthread_mutex_unlock(&names->lock);
+	return other;
+}
+
 void sbx_names_set_local(struct sbx_names *names, const char *path, const struct sbx_attr *attr)
 {
 	pthread_mutex_lock(&names->lock);

@@ -64,6 +64,10 @@ int sbx_names_list_known(struct sbx_names *names, const char *path,
 /* The remote attributes alone, local view left aside; never asks. */
 int sbx_names_remote_attr(struct sbx_names *names, const char *path, struct sbx_attr *ret_attr);
 
+/* Another known name of the file @path, which has several links, with its attributes; NULL: none is
+ * known. g_free(). Never asks. */
+char *sbx_names_other_name(struct sbx_names *names, const char *path, struct sbx_attr *ret_attr);
+
 /* Local view of unsent bytes: set covers, clear uncovers. Never ask, never block. */
 void sbx_names_set_local(struct sbx_names *names, const char *path, const struct sbx_attr *attr);
 void sbx_names_clear_local(struct sbx_names *names, const char *path);

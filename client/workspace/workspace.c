@@ -98,10 +98,84 @@ static const char *workspace_root(struct sbx_workspace *ws, const struct sbx_cal
 	return sbx_names_probe(ws->names, call, &probe) == 0 ? probe->cwd : NULL;
 }
 
+/* The path by which names knows the place that is @names below the sandbox's "/". */
+static char *place_path(const GPtrArray *names, const char *ws_root)
+{
+	GString *path = g_string_new(NULL);
+	size_t root_len = strlen(ws_root);
+
+	for (guint i = 0; i < names->len; i++)
+		g_string_append_printf(path, "/%s", (const char *)g_ptr_array_index(names, i));
+	if (!sbx_path_is_within(path->str, ws_root))
+		return g_string_free(path, FALSE);
+	g_string_erase(path, 0, (gssize)MIN(path->len, root_len + 1));
+	return g_string_free(path, FALSE);
+}
+
+static void push_names(GPtrArray *names, const char *path)
+{
+	g_auto(GStrv) parts = g_strsplit(path, "/", -1);
+
+	for (char **part = parts; *part; part++)
+		if (**part && strcmp(*part, ".") != 0)
+			g_ptr_array_add(names, g_strdup(*part));
+}
+
+/*
+ * The absolute form of a link text in which ".." follows a name: where that name is a directory, it
+ * is worked out; where it is anything else, what the text means is for nobody but the sandbox to
+ * say: -EPERM. What comes of it is contained by its form (links.h), whatever changes meanwhile.
+ */
+static int work_out(struct sbx_workspace *ws, const struct sbx_call *call, const char *ws_root,
+		    const char *link_path, const char *text, char **ret_text)
+{
+	g_autoptr(GPtrArray) names = g_ptr_array_new_with_free_func(g_free);
+	g_auto(GStrv) parts = g_strsplit(text, "/", -1);
+	const char *slash = strrchr(link_path, '/');
+	guint n_sure = 0; /* directories that the caller has come through */
+	GString *place;
+
+	if (text[0] != '/') {
+		g_autofree char *dir = g_strndup(link_path, slash ? slash - link_path : 0);
+
+		if (link_path[0] != '/')
+			push_names(names, ws_root);
+		push_names(names, dir);
+		n_sure = names->len;
+	}
+	for (char **part = parts; *part; part++) {
+		struct sbx_attr attr;
+
+		if (strcmp(*part, "..") != 0) {
+			push_names(names, *part);
+			continue;
+		}
+		if (names->len > n_sure) {
+			g_autofree char *path = place_path(names, ws_root);
+			int r = sbx_names_stat(ws->names, call, path, SBX_STAT_TTL, &attr, NULL,
+					       NULL);
+
+			if (r < 0 || !S_ISDIR(attr.mode))
+				return r == -EINTR ? r : -EPERM;
+		}
+		if (names->len > 0)
+			g_ptr_array_set_size(names, (gint)names->len - 1);
+		n_sure = MIN(n_sure, names->len);
+	}
+	place = g_string_new("/");
+	for (guint i = 0; i < names->len; i++)
+		g_string_append_printf(place, "%s%s", i > 0 ? "/" : "",
+				       (const char *)g_ptr_array_index(names, i));
+	*ret_text = g_string_free(place, FALSE);
+	return 0;
+}
+
 int sbx_ws_readlink(struct sbx_workspace *ws, const struct sbx_call *call, const char *path,
 		    const struct sbx_link_view *view, char **ret_target)
 {
 	g_autofree char *text = NULL;
+	g_autofree char *plain = NULL;
+	const char *ws_root;
 	struct sbx_attr attr;
 	int r = sbx_path_check(path);
 
@@ -113,7 +187,13 @@ int sbx_ws_readlink(struct sbx_workspace *ws, const struct sbx_call *call, const
 		return -EINVAL;
 	if (!text)
 		return -EOPNOTSUPP;
-	r = sbx_link_show(view, workspace_root(ws, call), path, text, ret_target);
+	ws_root = workspace_root(ws, call);
+	r = sbx_link_show(view, ws_root, path, text, ret_target);
+	if (r == -EPERM && ws_root && strstr(text, "..")) {
+		r = work_out(ws, call, ws_root, path, text, &plain);
+		if (r == 0)
+			r = sbx_link_show(view, ws_root, path, plain, ret_target);
+	}
 	if (r == -EPERM)
 		sbx_errlog_note(sbx_session_errors(ws->session), "readlink", path, r,
 				"the link leads where this mount can't show it");
@@ -221,6 +301,36 @@ static char *held_path(struct sbx_workspace *ws, const char *path)
 			       g_random_int());
 }
 
+/*
+ * @op takes a name away from the file @path. Where that has others, one of them is looked at in the
+ * same request, so that the number of links shown there is right.
+ */
+static int apply_and_look(struct sbx_workspace *ws, const struct sbx_call *call,
+			  const struct sbx_op *op, const char *path,
+			  struct sbx_op_result *ret_result)
+{
+	struct sbx_op_result results[2] = { 0 };
+	struct sbx_attr attr;
+	g_autofree char *other = sbx_names_other_name(ws->names, path, &attr);
+	struct sbx_op ops[2] = { *op };
+	size_t n_ops = 1;
+	int r;
+
+	if (other && !sbx_path_is_within(op->path, other))
+		ops[n_ops++] = (struct sbx_op){
+			.kind = SBX_DO_EXPECT, .path = other, .dev = attr.dev, .ino = attr.ino
+		};
+	r = sbx_names_apply(ws->names, call, mutation_timeout_ms(ws), ops, n_ops, results);
+	if (r == 0)
+		r = results[0].error;
+	if (r == 0) {
+		*ret_result = results[0];
+		results[0].link = NULL;
+	}
+	sbx_op_results_clear(results, n_ops);
+	return r;
+}
+
 int sbx_ws_unlink(struct sbx_workspace *ws, const struct sbx_call *call, const char *path)
 {
 	g_autofree char *held = NULL;
@@ -235,7 +345,7 @@ int sbx_ws_unlink(struct sbx_workspace *ws, const struct sbx_call *call, const c
 	op.held = held = held_path(ws, path);
 	unsent = sbx_names_stat(ws->names, call, path, SBX_STAT_CACHED, &attr, NULL, NULL) == 0 &&
 		 sbx_names_remote_attr(ws->names, path, &attr) < 0;
-	r = apply_one(ws, call, &op, &result);
+	r = apply_and_look(ws, call, &op, path, &result);
 	/* A file that was made here and never sent is not there, but it was. */
 	if (r == -ENOENT && unsent)
 		r = 0;
@@ -284,7 +394,7 @@ int sbx_ws_rename(struct sbx_workspace *ws, const struct sbx_call *call, const c
 		op.flags |= SBX_APPLY_NOREPLACE;
 	else
 		op.held = held = held_path(ws, to);
-	r = apply_one(ws, call, &op, &result);
+	r = apply_and_look(ws, call, &op, to, &result);
 	if (r == 0) {
 		sbx_files_unlinked(ws->files, to, result.set_aside ? held : NULL);
 		sbx_files_renamed(ws->files, from, to);

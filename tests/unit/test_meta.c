@@ -361,6 +361,35 @@ static void test_expire(void **state)
 	assert_int_equal(find(*state, "f", 0), 0);
 }
 
+static void test_links(void **state)
+{
+	struct sbx_attr two = file_attr(7, 1);
+	struct sbx_attr more;
+	struct sbx_meta_found found;
+	g_autofree char *other = NULL;
+
+	two.nlink = 3;
+	assert_true(LIST(*state, "", 10 * SEC, "d/", "x"));
+	sbx_meta_saw(*state, "a", &two, NULL, 11 * SEC, 11 * SEC);
+	sbx_meta_saw(*state, "d/b", &two, NULL, 11 * SEC, 11 * SEC);
+	sbx_meta_saw(*state, "c", &two, NULL, 11 * SEC, 11 * SEC);
+	more = two;
+	more.size = 4711;
+	more.nlink = 2;
+	sbx_meta_did_remove(*state, "c", 12 * SEC);
+	sbx_meta_did_rename(*state, "a", "renamed", 12 * SEC);
+	sbx_meta_did_set(*state, "renamed", &more, NULL, 12 * SEC, 12 * SEC);
+	assert_int_equal(sbx_meta_find(*state, "d/b", 11 * SEC, 0, &found), 0);
+	assert_int_equal(found.attr.size, 4711);
+	assert_int_equal(found.attr.nlink, 2);
+	assert_int_equal(find(*state, "d/b", 12 * SEC), -EAGAIN);
+	other = sbx_meta_other_name(*state, "renamed", &more);
+	assert_string_equal(other, "d/b");
+	assert_null(sbx_meta_other_name(*state, "x", &more));
+	sbx_meta_did_remove(*state, "d/b", 13 * SEC);
+	assert_null(sbx_meta_other_name(*state, "renamed", &more));
+}
+
 static void test_doubt(void **state)
 {
 	assert_true(LIST(*state, "", 10 * SEC, "d/"));
@@ -499,6 +528,8 @@ static void test_random(void **state)
 		struct sbx_attr dir = dir_attr(g_rand_int_range(rand, 1, 20));
 		int64_t asked_us = now_us - g_rand_int_range(rand, 0, 2000);
 
+		file.nlink = g_rand_int_range(rand, 1, 4);
+
 		for (int j = 0; j < 2; j++) {
 			int depth = g_rand_int_range(rand, 1, 4);
 
@@ -602,6 +633,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_type_change_drops_children, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_local_view, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_expire, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_links, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_doubt, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_dirs_by_use, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_bound, setup, teardown),
