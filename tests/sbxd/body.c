@@ -121,7 +121,7 @@ static int read_chunk_size(struct request *req, struct conn *conn, uint64_t *ret
 	return errno || (*end && *end != ';' && *end != ' ') ? -EBADMSG : 0;
 }
 
-/* Read a chunked body; without @body it is read away. */
+/* Read a chunked body; once it is too large, or when it is said to be, it is read away. */
 static int read_chunked(struct request *req, struct conn *conn, struct body *body)
 {
 	size_t room = 0;
@@ -130,7 +130,7 @@ static int read_chunked(struct request *req, struct conn *conn, struct body *bod
 	int err;
 
 	while (!(err = read_chunk_size(req, conn, &size)) && size > 0) {
-		bool keep = body && !body->too_large;
+		bool keep = !body->too_large;
 
 		if (keep &&
 		    (size > BODY_LIMIT_BYTES || body->len_bytes + size > BODY_LIMIT_BYTES)) {
@@ -189,10 +189,12 @@ int request_read_body(struct request *req, struct conn *conn, const char *spool_
 
 int request_drain(struct request *req, struct conn *conn)
 {
+	struct body unwanted = { .too_large = true };
+
 	if (req->body_done)
 		return 0;
 	req->body_done = true;
-	return req->chunked ? read_chunked(req, conn, NULL)
+	return req->chunked ? read_chunked(req, conn, &unwanted)
 			    : skip_exactly(req, conn, req->content_length);
 }
 

@@ -19,7 +19,7 @@ __attribute__((constructor)) static void read_skew(void)
 {
 	const char *text = getenv("SBXD_CLOCK_SKEW_MS");
 
-	skew_ms = text ? atoll(text) : 0;
+	skew_ms = text ? strtoll(text, NULL, 10) : 0;
 }
 
 static void shift(long long *seconds, long *nanoseconds)

@@ -1,6 +1,7 @@
 /*
  * A sandbox whose clock is not ours: commands run with libfaketime and sbxd-clock.so (see
- * clockpreload.c) preloaded, and the routes add the same offset to the times they tell, so that both show one consistent, shifted world.
+ * clockpreload.c) preloaded, and the routes add the same offset to the times they tell, so that
+ * both show one consistent, shifted world.
  *
  * Constant after start; no locks.
  */

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 /* Node refuses to read files of this size or more. */
@@ -179,6 +180,7 @@ static int write_steps(int fd, const unsigned char *data, size_t len_bytes)
 static void put_file(struct exchange *x, const char *path, const struct body *body)
 {
 	g_autofree char *parent = g_path_get_dirname(path);
+	static const struct timespec gap = { .tv_nsec = 300 * 1000 };
 	int fd, err = tree_make_dirs(parent);
 
 	if (err) {
@@ -188,7 +190,7 @@ static void put_file(struct exchange *x, const char *path, const struct body *bo
 	unlink(path);
 	/* Others get into this gap there, because each step goes through the event loop. */
 	if (atomic_load(&x->service->puts) > 1)
-		usleep(300);
+		nanosleep(&gap, NULL);
 	fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (fd < 0) {
 		reply_errno(&x->reply, errno, "open", path);

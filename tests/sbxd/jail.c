@@ -81,7 +81,7 @@ static int spawn_holder(struct jail *jail, const char *program, int stdin_fd, in
 /* Read the holder's one line: it has done its mounts then. */
 static int read_places(struct jail *jail, int fd)
 {
-	char line[256];
+	char line[256] = { 0 };
 	size_t len = 0;
 	ssize_t got = 1;
 
@@ -188,7 +188,7 @@ static void add_mounts(GPtrArray *argv, char **places, const struct session *ses
 	add(argv, "--bind", session->dir, session->told_root, NULL);
 	if (service->opt->clock_skew_ms != 0)
 		add(argv, "--ro-bind", service->clock_library, JAIL_PRELOAD, NULL);
-	/* BusyBox is the whole of /usr/bin then, so that absolute names find nothing else either. */
+	/* BusyBox is all of /usr/bin then: absolute names find nothing else either. */
 	if (service->tools_dir)
 		add(argv, "--ro-bind", service->tools_dir, "/usr/bin", "--ro-bind",
 		    service->tools_dir, "/usr/sbin", "--tmpfs", "/usr/local", NULL);

@@ -395,7 +395,7 @@ void json_append_number(GString *out, double number)
 			break;
 	}
 	mark = strchr(text, 'e');
-	exponent = atoi(mark + 1);
+	exponent = (int)strtol(mark + 1, NULL, 10);
 	count = 0;
 	for (const char *c = text; c < mark; c++) {
 		if (g_ascii_isdigit(*c))

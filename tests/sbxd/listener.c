@@ -150,7 +150,7 @@ void listener_run(struct listener *listener, struct service *service, int signal
 		if (fd >= 0)
 			start_work(listener, fd);
 		else if (errno == EMFILE || errno == ENFILE)
-			usleep(10000);
+			poll(fds + 1, 1, 10); /* until some are free again */
 	}
 	close(listener->fd);
 	listener->fd = -1;

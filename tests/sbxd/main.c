@@ -30,6 +30,7 @@ static int complain(const char *what, int err)
 
 static int make_signal_fd(void)
 {
+	struct sigaction ignore = { .sa_handler = SIG_IGN };
 	sigset_t signals;
 
 	sigemptyset(&signals);
@@ -37,7 +38,7 @@ static int make_signal_fd(void)
 	sigaddset(&signals, SIGINT);
 	/* Before any thread starts: all of them inherit it. Commands get an empty mask. */
 	pthread_sigmask(SIG_BLOCK, &signals, NULL);
-	signal(SIGPIPE, SIG_IGN);
+	sigaction(SIGPIPE, &ignore, NULL);
 	return signalfd(-1, &signals, SFD_CLOEXEC);
 }
 

@@ -15,9 +15,10 @@
 static const char help_text[] =
 	"usage: sbxd --root DIR [option]...\n"
 	"\n"
-	"A stand-in for a remote sandbox server: it runs real commands in real directories under\n"
-	"DIR and answers as the reference server does. It is for tests, and only ever listens on a\n"
-	"loopback address. DIR/by-id/SESSION is a symbolic link to the session's files.\n"
+	"A stand-in for a remote sandbox server: it runs real commands in real directories\n"
+	"under DIR and answers as the reference server does. It is for tests, and listens on\n"
+	"nothing but loopback addresses. DIR/by-id/SESSION is a symbolic link to the session's\n"
+	"files.\n"
 	"\n"
 	"  --root DIR                where sessions live; made when missing\n"
 	"  --listen ADDRESS:PORT     default 127.0.0.1:0, port 0 takes a free one\n"

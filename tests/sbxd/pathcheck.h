@@ -29,7 +29,7 @@ enum path_verdict path_check(const struct session *session, const GString *asked
 /* @path resolved against @base (absolute) by its text alone: no "." or "..", no trailing "/". */
 char *path_resolve(const char *base, const char *path);
 
-/* The part of @path below @base: "" for @base itself, NULL when it is not inside. Points into it. */
+/* The part of @path below @base: "" for @base itself, NULL when it is not inside. In @path. */
 const char *path_below(const char *base, const char *path);
 
 #endif
