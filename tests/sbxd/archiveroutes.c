@@ -3,9 +3,8 @@
 #include "tests/sbxd/routes.h"
 #include "tests/sbxd/tarread.h"
 #include "tests/sbxd/tarwrite.h"
+#include "tests/sbxd/tree.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -17,9 +16,9 @@ void archiveroutes_persist(struct exchange *x)
 
 	if (pool_enter(x->service->pool))
 		return;
-	fd = open(x->service->opt->root, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	fd = tree_open_unnamed(x->service->opt->root);
 	if (fd < 0) {
-		reply_errno(&x->reply, errno, "open", x->service->opt->root);
+		reply_errno(&x->reply, -fd, "open", x->service->opt->root);
 	} else {
 		err = tar_write(x->session->dir, fd, &message);
 		if (!err && fstat(fd, &st) == 0) {

@@ -1,4 +1,5 @@
 #include "tests/sbxd/request.h"
+#include "tests/sbxd/tree.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -23,9 +24,9 @@ static int body_reserve(struct body *body, uint64_t len_bytes, const char *spool
 		body->data = g_try_malloc(len_bytes);
 		return body->data ? 0 : -ENOMEM;
 	}
-	fd = open(spool_dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	fd = tree_open_unnamed(spool_dir);
 	if (fd < 0)
-		return -errno;
+		return fd;
 	err = posix_fallocate(fd, 0, (off_t)len_bytes);
 	if (err) {
 		close(fd);

@@ -1,5 +1,7 @@
 /*
  * HTTP/1.x requests as Node's parser takes them: what it refuses is refused here, at the same byte.
+ * No HTTP library is behind this: those at hand answer for themselves where the reference server's
+ * bodyless 400, 408 and 431, its early refusals and its exact headers are what is to be shown.
  *
  * No locks: a request belongs to its connection's thread.
  */

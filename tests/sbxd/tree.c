@@ -1,9 +1,11 @@
 #include "tests/sbxd/tree.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <ftw.h>
 #include <glib.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -46,4 +48,20 @@ int tree_make_dirs(const char *path)
 	if (err)
 		return err == -EEXIST ? -ENOTDIR : err;
 	return mkdir(path, 0755) == 0 || errno == EEXIST ? 0 : -errno;
+}
+
+int tree_open_unnamed(const char *dir)
+{
+	g_autofree char *path = NULL;
+	int fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+
+	if (fd >= 0)
+		return fd;
+	/* Not every file system can make one without a name. */
+	path = g_build_filename(dir, ".spool-XXXXXX", NULL);
+	fd = mkostemp(path, O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	unlink(path);
+	return fd;
 }

@@ -1,5 +1,5 @@
 /*
- * Whole directory trees. No state, no locks; file work.
+ * Whole directory trees, and files without a name. No state, no locks; file work.
  */
 #ifndef SBX_SBXD_TREE_H
 #define SBX_SBXD_TREE_H
@@ -13,5 +13,8 @@ void tree_remove(const char *path);
  * mkdir() give way to those of stat(): a dangling link and a read-only file system are -ENOENT.
  */
 int tree_make_dirs(const char *path);
+
+/* A new file in @dir that has no name, opened for both. The descriptor or negative errno. */
+int tree_open_unnamed(const char *dir);
 
 #endif
