@@ -13,6 +13,7 @@
 #include "fusefs/notify.h"
 #include "fusefs/op.h"
 #include "fusefs/scratch.h"
+#include "fusefs/snapshotverbs.h"
 #include "fusefs/status.h"
 #include "fusefs/synth.h"
 #include "fusefs/tree.h"
@@ -94,10 +95,31 @@ static int verb_sync(struct verb_run *run)
 
 static const struct verb session_verbs[] = {
 	{
+		.name = "persist",
+		.usage = "persist [SNAPSHOT]",
+		.help = "keep all of fs/ as snapshots/SNAPSHOT.tar",
+		.max_args = 1,
+		.run = snapshot_verb_persist,
+	},
+	{
+		.name = "hydrate",
+		.usage = "hydrate [SNAPSHOT] [over]",
+		.help = "lay a snapshot over fs/ and compare; \"over\": also over newer changes",
+		.max_args = 2,
+		.run = snapshot_verb_hydrate,
+	},
+	{
 		.name = "reattach",
 		.usage = "reattach",
 		.help = "wake or find the sandbox again; ESTALE when it is gone",
 		.run = verb_reattach,
+	},
+	{
+		.name = "resume",
+		.usage = "resume [empty]",
+		.help = "the same; where it is gone, make it again from the newest snapshot",
+		.max_args = 1,
+		.run = snapshot_verb_resume,
 	},
 	{
 		.name = "refresh",

@@ -21,6 +21,7 @@ void verb_slot_init(struct verb_slot *slot)
 void verb_slot_done(struct verb_slot *slot)
 {
 	g_free(slot->last_line);
+	g_free(slot->last_message);
 	pthread_mutex_destroy(&slot->lock);
 }
 
@@ -30,16 +31,20 @@ void verb_slot_show(struct verb_slot *slot, char **ret_running, char **ret_progr
 	*ret_running = *ret_progress = *ret_last = NULL;
 	pthread_mutex_lock(&slot->lock);
 	if (slot->running) {
-		*ret_running = g_strdup(slot->running->line);
+		*ret_running = g_strdup_printf(
+			"%s, %6lld s", slot->running->line,
+			(long long)((text_now_ns() - slot->running->started_ns) / 1000000000));
 		*ret_progress = g_strdup(slot->running->progress);
 	}
 	if (slot->last_line) {
 		g_autofree char *when = text_time(slot->last_ns);
 
-		*ret_last = g_strdup_printf("%s: %s, %s, %lld.%03lld s", slot->last_line,
+		*ret_last = g_strdup_printf("%s: %s, %s, %lld.%03lld s%s%s", slot->last_line,
 					    text_errno(slot->last_result), when,
 					    (long long)(slot->last_took_ms / 1000),
-					    (long long)(slot->last_took_ms % 1000));
+					    (long long)(slot->last_took_ms % 1000),
+					    slot->last_message ? "; " : "",
+					    slot->last_message ? slot->last_message : "");
 	}
 	pthread_mutex_unlock(&slot->lock);
 }
@@ -78,6 +83,7 @@ void verb_run_free(struct verb_run *run)
 	sbx_cancel_unref(run->call.cancel);
 	fsession_unref(run->session);
 	g_free(run->progress);
+	g_free(run->result);
 	g_free(run->line);
 	g_free(run);
 }
@@ -184,6 +190,8 @@ static void slot_leave(struct verb_run *run, int result, bool ran)
 	if (ran) {
 		g_free(slot->last_line);
 		slot->last_line = g_strdup(run->line);
+		g_free(slot->last_message);
+		slot->last_message = g_steal_pointer(&run->result);
 		slot->last_result = result;
 		slot->last_ns = now_ns;
 		slot->last_took_ms = (now_ns - run->started_ns) / 1000000;
@@ -196,11 +204,11 @@ static int verb_task(void *arg)
 	struct verb_run *run = arg;
 	int r = run->verb->run(run);
 
-	slot_leave(run, r, true);
 	/* What a request failed with was told by the layer that sent it. */
-	if (r < 0 && run->failure.kind == SBX_FAIL_NONE)
+	if (r < 0 && (run->result || run->failure.kind == SBX_FAIL_NONE))
 		sbx_errlog_note(errors_of(run->fs, run->session), "control", run->line, r,
-				"the command failed");
+				run->result ? run->result : "the command failed");
+	slot_leave(run, r, true);
 	return r;
 }
 

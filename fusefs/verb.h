@@ -66,6 +66,7 @@ struct verb_run {
 	struct sbx_call call; /* cancelled when the writer is ended, or at shutdown */
 	struct sbx_failure failure;
 	char *progress; /* under the slot's lock */
+	char *result; /* what came of it, one line for status; set by the verb, g_free() */
 	int64_t started_ns; /* wall clock */
 };
 
@@ -74,6 +75,7 @@ struct verb_slot {
 	pthread_mutex_t lock;
 	struct verb_run *running;
 	char *last_line;
+	char *last_message; /* verb_run.result; NULL: there is none */
 	int last_result;
 	int64_t last_ns; /* wall clock, when it ended */
 	int64_t last_took_ms;
@@ -86,7 +88,8 @@ struct verb_input {
 
 void verb_slot_init(struct verb_slot *slot);
 void verb_slot_done(struct verb_slot *slot);
-/* For status. Each may be NULL when there is nothing; g_free(). */
+/* For status. Each may be NULL when there is nothing; g_free(). The running verb is told with the
+ * seconds since it began. */
 void verb_slot_show(struct verb_slot *slot, char **ret_running, char **ret_progress,
 		    char **ret_last);
 

@@ -306,7 +306,7 @@ static void take_sum(GHashTable *sums, const char *path, const char *hex)
 		g_free(bytes);
 }
 
-/* "HEX  NAME\n"… NUL, then a line for each of @odd in their order. */
+/* "HEX  ./NAME\n"… NUL, then a line for each of @odd in their order. */
 static int digest_decode(const GByteArray *section, const GPtrArray *odd, GHashTable *sums)
 {
 	g_autofree char *text = g_strndup((const char *)section->data, section->len);
@@ -314,13 +314,14 @@ static int digest_decode(const GByteArray *section, const GPtrArray *odd, GHashT
 	g_autofree char *rest = NULL;
 	g_auto(GStrv) plain_lines = NULL;
 	g_auto(GStrv) odd_lines = NULL;
+	const size_t name_at = 2 * SBX_SHA256_BYTES + strlen("  ./");
 
 	if (!nul)
 		return -EBADMSG;
 	plain_lines = g_strsplit(text, "\n", -1);
 	for (char **line = plain_lines; *line; line++)
-		if (strlen(*line) > 2 * SBX_SHA256_BYTES + 2)
-			take_sum(sums, *line + 2 * SBX_SHA256_BYTES + 2, *line);
+		if (strlen(*line) > name_at && g_str_has_prefix(*line + name_at - 2, "./"))
+			take_sum(sums, *line + name_at, *line);
 	rest = g_strndup(nul + 1, section->len - (gsize)(nul + 1 - (const char *)section->data));
 	odd_lines = g_strsplit(rest, "\n", -1);
 	if (g_strv_length(odd_lines) < odd->len)

@@ -129,7 +129,8 @@ static int write_files(const struct sbx_receipt *receipt, const struct sbx_tar_l
 						 at);
 			g_hash_table_insert(staged, g_strdup(entry->path), g_strdup(target));
 		}
-		r = write_header(out, target, S_IFREG, entry->mode, entry->size);
+		/* Its own mode comes last: until then it has to be read and moved. */
+		r = write_header(out, target, S_IFREG, entry->mode | 0600, entry->size);
 		if (r == 0)
 			r = copy_content(in, out, buf, call);
 	}

@@ -424,6 +424,26 @@ bool sbx_files_is_open(struct sbx_files *files, const char *path)
 	return is_open;
 }
 
+bool sbx_files_any_writer(struct sbx_files *files)
+{
+	bool found = false;
+	GHashTableIter iter;
+	gpointer value;
+
+	pthread_mutex_lock(&files->lock);
+	g_hash_table_iter_init(&iter, files->nodes);
+	while (!found && g_hash_table_iter_next(&iter, NULL, &value)) {
+		struct sbx_node_file *node = value;
+
+		pthread_mutex_lock(&node->lock);
+		for (GList *link = node->handles.head; link && !found; link = link->next)
+			found = ((const struct sbx_file *)link->data)->writable;
+		pthread_mutex_unlock(&node->lock);
+	}
+	pthread_mutex_unlock(&files->lock);
+	return found;
+}
+
 /* References of the nodes at @path and below it (NULL: all). */
 static GPtrArray *files_collect(struct sbx_files *files, const char *path)
 {

@@ -1,0 +1,17 @@
+/*
+ * snapshotverbs - the verbs that keep a workspace and bring it back: persist, hydrate and resume in
+ * a session's control, `resume FILE NAME` in the mount's.
+ *
+ * They run on the pool, one a session (verb.h); what they say goes into `status`: progress while
+ * they run, one line of what came of it afterwards.
+ */
+#ifndef SBX_FUSEFS_SNAPSHOTVERBS_H
+#define SBX_FUSEFS_SNAPSHOTVERBS_H
+
+struct verb_run;
+
+int snapshot_verb_persist(struct verb_run *run);
+int snapshot_verb_hydrate(struct verb_run *run);
+int snapshot_verb_resume(struct verb_run *run);
+
+#endif
