@@ -60,6 +60,20 @@ void handle_put(struct op *op, struct handle *handle)
 	node_put(op->fs->nodes, node);
 }
 
+uint64_t handle_pass(struct handle *handle)
+{
+	__atomic_store_n(&handle->passed, true, __ATOMIC_RELEASE);
+	return (uint64_t)(uintptr_t)handle;
+}
+
+struct handle *handle_take(uint64_t fh)
+{
+	struct handle *handle = (struct handle *)(uintptr_t)fh;
+
+	(void)__atomic_load_n(&handle->passed, __ATOMIC_ACQUIRE);
+	return handle;
+}
+
 struct handle *handle_of_node(struct op *op, struct node *node)
 {
 	return node_handle_hold(op->fs->nodes, node);

@@ -91,6 +91,7 @@ struct handle {
 	struct node *node; /* a reference */
 	struct handle *next; /* under the node table's lock */
 	unsigned int refs; /* the same */
+	bool passed; /* atomic; see handle_pass() */
 	int flags; /* of open(2) */
 	bool direct_io;
 	bool keep_cache;
@@ -119,6 +120,13 @@ void handle_init(struct op *op, struct handle *handle, const struct handle_class
 		 struct node *node, int flags);
 /* The last one takes it off the node's open files and calls release. */
 void handle_put(struct op *op, struct handle *handle);
+/*
+ * What the kernel keeps of an open file, and the open file back. The kernel carries it from the
+ * thread that opened to the one that uses it, which is an order that tools don't see: so the value
+ * goes out behind a release, and comes back behind an acquire.
+ */
+uint64_t handle_pass(struct handle *handle);
+struct handle *handle_take(uint64_t fh);
 /* An open file of @node that can't go away until handle_put(), or NULL. */
 struct handle *handle_of_node(struct op *op, struct node *node);
 

@@ -105,9 +105,8 @@ static void ops_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int t
 
 	if (r == 0)
 		r = op.node->class->setattr
-			    ? op.node->class->setattr(
-				      &op, op.node, fi ? (struct handle *)(uintptr_t)fi->fh : NULL,
-				      &change, &st, &valid_ms)
+			    ? op.node->class->setattr(&op, op.node, fi ? handle_take(fi->fh) : NULL,
+						      &change, &st, &valid_ms)
 			    : -EPERM;
 	op_reply_attr(&op, r, &st, valid_ms);
 }

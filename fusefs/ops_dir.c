@@ -20,7 +20,7 @@ struct dir_handle {
 
 static struct dir_handle *dir_of(const struct fuse_file_info *fi)
 {
-	return (struct dir_handle *)(uintptr_t)fi->fh;
+	return (struct dir_handle *)handle_take(fi->fh);
 }
 
 static void dir_release(struct op *op, struct handle *handle)

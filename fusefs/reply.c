@@ -175,11 +175,11 @@ void op_reply_entry(struct op *op, int r, struct entry *entry)
 	op_done(op);
 }
 
-static void fill_file_info(const struct handle *handle, struct fuse_file_info *fi)
+static void fill_file_info(struct handle *handle, struct fuse_file_info *fi)
 {
-	fi->fh = (uint64_t)(uintptr_t)handle;
 	fi->direct_io = handle->direct_io;
 	fi->keep_cache = handle->keep_cache;
+	fi->fh = handle_pass(handle);
 }
 
 void op_reply_create(struct op *op, int r, struct entry *entry, struct handle *handle,
