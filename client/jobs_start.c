@@ -73,7 +73,7 @@ static int start_await(struct sbx_jobs *jobs, const struct sbx_call *call,
 	int64_t until_ms = sbx_clock_ms() + START_TIMEOUT_MS;
 	g_autofree const char **roots = jobs_roots(jobs);
 	const struct sbx_probe_reply *probe;
-	int r;
+	int lost = -EIO, r;
 
 	r = sbx_names_probe(jobs->names, call, &probe);
 	while (r == 0) {
@@ -86,7 +86,7 @@ static int start_await(struct sbx_jobs *jobs, const struct sbx_call *call,
 		pthread_mutex_lock(&leader->lock);
 		answered = leader->answered;
 		if (answered && leader->error < 0 && leader->error != -ECANCELED)
-			r = leader->error;
+			lost = leader->error;
 		pthread_mutex_unlock(&leader->lock);
 
 		sbx_names_limits(jobs->names, &limits);
@@ -95,14 +95,10 @@ static int start_await(struct sbx_jobs *jobs, const struct sbx_call *call,
 			sbx_program_request_clear(&request);
 			return -EIO;
 		}
-		if (r < 0) {
-			sbx_program_request_clear(&request);
-			break;
-		}
 		r = jobs_look(jobs, call, &request, true, &look);
 		if (r < 0)
 			break;
-		if (look->error && look->error != ENOENT) {
+		if (look->error && look->error != EAGAIN) {
 			r = -look->error;
 		} else if (look->records->len == 1) {
 			const struct sbx_job_record *record = g_ptr_array_index(look->records, 0);
@@ -129,9 +125,9 @@ static int start_await(struct sbx_jobs *jobs, const struct sbx_call *call,
 			sbx_job_look_free(look);
 			*ret_job = job;
 			return 0;
-		} else if (look->error == ENOENT && (answered || sbx_clock_ms() >= until_ms)) {
+		} else if (look->error == EAGAIN && (answered || sbx_clock_ms() >= until_ms)) {
 			/* The look itself waits for two seconds. */
-			r = answered ? -EIO : -ETIMEDOUT;
+			r = answered ? lost : -ETIMEDOUT;
 		}
 		sbx_job_look_free(look);
 	}

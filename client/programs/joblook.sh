@@ -3,7 +3,8 @@
 # Jobs of this sandbox: finding them, and asking something of one (client/job.h).
 #
 #   list SECONDS ROOT...        every job
-#   start SECONDS ID OP ROOT... wait until the start OP has made its job, or said why not
+#   start SECONDS ID OP ROOT... wait until the start OP has made its job, or said why not: EAGAIN
+#                               when there is no trace of it yet
 #   ask DIR WORDS               "cancel", "signal NAME": its leader does it; without one, we do
 #   remove DIR                  only when it does not run: EBUSY
 #
@@ -98,8 +99,11 @@ start() {
 			return
 		fi
 		for r; do
-			[ -e "$r/$id/op" ] || continue
+			[ -d "$r/$id" ] || continue
+			w=
 			read -r w <"$r/$id/op"
+			# A leader of ours has made the directory and is about to say whose it is.
+			[ -n "$w" ] || [ -e "$r/$id/meta.json" ] || continue
 			if [ "$w" != "$op" ]; then
 				printf 'r!EEXIST\0'
 				return
@@ -112,7 +116,7 @@ start() {
 		sleep 0.05 || sleep 1
 		n=$((n + 1))
 	done
-	printf 'r!ENOENT\0'
+	printf 'r!EAGAIN\0'
 }
 
 # A job of the layout's own package: its process group, then what is left of it.
