@@ -9,6 +9,7 @@
 #include "fusefs/fsession.h"
 #include "fusefs/jobfile.h"
 #include "fusefs/jobwait.h"
+#include "fusefs/notify.h"
 #include "fusefs/op.h"
 #include "fusefs/scratch.h"
 #include "fusefs/sessionjobs.h"
@@ -153,6 +154,7 @@ static int remove_job(struct op *op, struct node *dir)
 		node_removed(op->fs->nodes, parent, name);
 		node_put(op->fs->nodes, parent);
 	}
+	notify_names(op->fs);
 	return 0;
 }
 

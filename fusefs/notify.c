@@ -22,19 +22,25 @@ struct notify_header {
 	uint64_t unique; /* 0: a notification */
 };
 
-void notify_refresh(struct fs *fs, struct fsession *fsession)
+void notify_names(struct fs *fs)
 {
 	const struct notify_header epoch = { .len = sizeof(epoch), .error = NOTIFY_INC_EPOCH };
-	g_autofree uint64_t *ids = NULL;
-	size_t n;
 
 	if (!fs->fuse || fuse_session_exited(fs->fuse))
 		return;
 	/* An old kernel says EINVAL, one without the mount ENODEV. */
 	if (write(fuse_session_fd(fs->fuse), &epoch, sizeof(epoch)) < 0)
 		g_debug("names stay believed until their time is over");
+}
+
+void notify_refresh(struct fs *fs, struct fsession *fsession)
+{
+	g_autofree uint64_t *ids = NULL;
+	size_t n;
+
+	notify_names(fs);
 	n = fsession ? node_ids(fs->nodes, fsession, &ids) : 0;
-	for (size_t i = 0; i < n; i++)
+	for (size_t i = 0; i < n && fs->fuse && !fuse_session_exited(fs->fuse); i++)
 		(void)fuse_lowlevel_notify_inval_inode(fs->fuse, ids[i], -1, 0);
 }
 

@@ -7,7 +7,7 @@
  * being served. On older kernels names stay believed for ttl.
  *
  * notify_refresh() is called from the pool's threads, never from a handler; notify_attr() takes no
- * lock but the inode's own attributes', so it may be called anywhere.
+ * lock but the inode's own attributes', and notify_names() none, so they may be called anywhere.
  */
 #ifndef SBX_FUSEFS_NOTIFY_H
 #define SBX_FUSEFS_NOTIFY_H
@@ -18,6 +18,9 @@ struct node;
 
 /* Forget attributes of the session's nodes (NULL: none), and all names. */
 void notify_refresh(struct fs *fs, struct fsession *fsession);
+
+/* Forget all names. */
+void notify_names(struct fs *fs);
 
 /* Forget the attributes of one node. */
 void notify_attr(struct fs *fs, const struct node *node);

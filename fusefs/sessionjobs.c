@@ -7,6 +7,7 @@
 #include <glib.h>
 
 #include "client/jobs.h"
+#include "client/task.h"
 #include "client/workspace/workspace.h"
 #include "fusefs/fs.h"
 #include "fusefs/fsession.h"
@@ -222,6 +223,16 @@ int session_job_remove(struct session_job *job, const struct sbx_call *call)
 	return r;
 }
 
+/* Attributes of open files; names lead to new ones already. */
+static int forget_attributes(void *arg)
+{
+	struct fsession *fsession = arg;
+
+	notify_refresh(fsession->fs, fsession);
+	fsession_unref(fsession);
+	return 0;
+}
+
 void session_job_info(struct session_job *job, struct sbx_job_info *ret_info)
 {
 	struct fsession *fsession = job->jobs->fsession;
@@ -234,7 +245,10 @@ void session_job_info(struct session_job *job, struct sbx_job_info *ret_info)
 		/* Under the lock: nobody else tells of the end before what it changed can be seen. */
 		job->seen_running = false;
 		sbx_ws_refresh(fsession->ws);
-		notify_refresh(fsession->fs, fsession);
+		notify_names(fsession->fs);
+		if (sbx_task_start(fsession->fs->parts.pool, forget_attributes,
+				   fsession_ref(fsession), NULL, NULL) < 0)
+			fsession_unref(fsession);
 	}
 	pthread_mutex_unlock(&job->jobs->lock);
 }
