@@ -96,6 +96,7 @@ struct sbx_call {
 	int64_t deadline_ms; /* sbx_clock_ms() past which it fails; 0: none */
 	struct sbx_failure *failure; /* NULL: not wanted. Untouched on success */
 	bool background; /* no program waits for it: it is not a use that keeps a session awake */
+	bool no_wake; /* a session that is asleep is left so: -ESTALE */
 	bool mending; /* part of what revives a session: goes on while others wait for that */
 };
 

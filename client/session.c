@@ -556,6 +556,11 @@ static int session_perform(struct sbx_session *session, const struct sbx_call *c
 		session_learn(session, r, &failure, sbx_clock_ms() - begun_ms);
 		if (r == 0 || !failure.session_not_found || attempt == 2)
 			break;
+		if (call->no_wake) {
+			session_saw(session, SBX_SESSION_ASLEEP);
+			r = -ESTALE;
+			break;
+		}
 		/* Archived, or gone. What asked while it was being mended can't wait for itself. */
 		r = call->mending ? -ESTALE : session_revive(session, call, seen);
 		if (r < 0)
@@ -564,7 +569,7 @@ static int session_perform(struct sbx_session *session, const struct sbx_call *c
 	if (r < 0) {
 		if (call->failure)
 			*call->failure = failure;
-		if (!sbx_errno_is_ordinary(r))
+		if (!sbx_errno_is_ordinary(r) && !(call->no_wake && failure.session_not_found))
 			sbx_errlog_failure(session->errors, request->op, request->path, r,
 					   &failure);
 	}

@@ -35,6 +35,7 @@ struct names_flight {
 	unsigned int refs;
 	enum flight_state state;
 	enum sbx_scan_mode mode;
+	bool no_wake; /* nobody who waits wants a sleeping session woken */
 	GPtrArray *paths; /* asked for, in the store's form; fixed once sent */
 	GHashTable *set; /* of the same strings */
 	guint n_wanted; /* the first of them: somebody waits for these */
@@ -430,9 +431,11 @@ static int flight_run(void *arg)
 	struct sbx_call call =
 		names_own_call(names, sbx_session_options(names->session)->timeout_ms);
 	const struct sbx_probe_reply *probe;
+	int64_t asked_us = names_now_us();
 	int r;
 
 	call.failure = &failure;
+	call.no_wake = flight->no_wake;
 	r = sbx_names_probe(names, &call, &probe);
 	if (r == 0) {
 		pthread_mutex_lock(&names->lock);
@@ -449,6 +452,8 @@ static int flight_run(void *arg)
 			r = -EIO;
 	}
 	pthread_mutex_lock(&names->lock);
+	if (r == -ESTALE)
+		names->asleep_us = MAX(names->asleep_us, asked_us);
 	flight->result = r;
 	flight->state = FLIGHT_DONE;
 	g_ptr_array_remove_fast(names->flights, flight);
@@ -461,7 +466,7 @@ static int flight_run(void *arg)
 
 /* A flight that will serve, new or joined, with a reference; NULL: wait, there are too many. */
 static int flight_find_locked(struct sbx_names *names, enum names_ask ask, const char *path,
-			      int64_t need_us, struct names_flight **ret_flight)
+			      int64_t need_us, bool no_wake, struct names_flight **ret_flight)
 {
 	enum sbx_scan_mode mode = mode_for_locked(names, ask, path);
 	struct names_flight *flight;
@@ -469,6 +474,8 @@ static int flight_find_locked(struct sbx_names *names, enum names_ask ask, const
 
 	for (guint i = 0; i < names->flights->len; i++) {
 		flight = g_ptr_array_index(names->flights, i);
+		if (flight->no_wake && !no_wake)
+			continue;
 		if (flight->state == FLIGHT_QUEUED && flight->mode == mode &&
 		    flight->paths->len < WANTED_MAX && !flight_has(flight, path))
 			flight_add(flight, path);
@@ -488,6 +495,7 @@ static int flight_find_locked(struct sbx_names *names, enum names_ask ask, const
 	flight->paths = g_ptr_array_new_with_free_func(g_free);
 	flight->errors = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, NULL);
 	flight->mode = mode;
+	flight->no_wake = no_wake;
 	flight->set = g_hash_table_new(g_str_hash, g_str_equal);
 	flight_add(flight, path);
 	r = names_task_start_locked(names, flight_run, flight);
@@ -513,7 +521,7 @@ int names_freshen(struct sbx_names *names, const struct sbx_call *call, enum nam
 		return r;
 	pthread_mutex_lock(&names->lock);
 	while (r == 0 && !flight) {
-		r = flight_find_locked(names, ask, path, need_us, &flight);
+		r = flight_find_locked(names, ask, path, need_us, call->no_wake, &flight);
 		if (r == 0 && !flight)
 			r = sbx_wait_for(&wait);
 	}

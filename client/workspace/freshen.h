@@ -39,6 +39,7 @@ enum names_ask {
  * answer put in the store. 0; errno of the request; or of the directory itself: -EACCES, -EIO;
  * -EMSGSIZE where its listing is longer than any answer may be.
  * -ENOENT and -ENOTDIR are no failure: the store knows then. Blocks, at most the call's timeout.
+ * call->no_wake: -ESTALE where the session is asleep.
  */
 int names_freshen(struct sbx_names *names, const struct sbx_call *call, enum names_ask ask,
 		  const char *path, int64_t need_us);

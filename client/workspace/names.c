@@ -175,12 +175,36 @@ static int ask_dir(struct sbx_names *names, const struct sbx_call *call, const c
 	return names_freshen(names, call, NAMES_ASK_DIR, dir, need_us);
 }
 
+/*
+ * Ask for what the store lacks of @path. A session that is asleep is not woken for what was known
+ * of it before: nothing changes there. *asleep: it was found so, any age will do; when the store
+ * still lacks something then, the session is woken.
+ */
+static int ask_round(struct sbx_names *names, const struct sbx_call *call, const char *path,
+		     size_t ask_len, int64_t need_us, bool *asleep)
+{
+	struct sbx_call own = *call;
+	bool known = false;
+	int r;
+
+	own.no_wake = !*asleep;
+	if (own.no_wake) {
+		pthread_mutex_lock(&names->lock);
+		known = names->asleep_us > 0 && names->asleep_us >= need_us;
+		pthread_mutex_unlock(&names->lock);
+	}
+	r = known ? -ESTALE : ask_dir(names, &own, path, ask_len, need_us);
+	*asleep = r == -ESTALE && own.no_wake;
+	return *asleep ? 0 : r;
+}
+
 int sbx_names_stat(struct sbx_names *names, const struct sbx_call *call, const char *path,
 		   enum sbx_stat_how how, struct sbx_attr *ret_attr, char **ret_link,
 		   int64_t *ret_valid_ms)
 {
 	int64_t now_us = names_now_us();
 	int64_t need_us = oldest_us(names, how, now_us);
+	bool asleep = false;
 	struct sbx_meta_found found;
 	char *link = NULL;
 	int r;
@@ -193,10 +217,12 @@ int sbx_names_stat(struct sbx_names *names, const struct sbx_call *call, const c
 	names_check_epoch(names);
 	for (int i = 0;; i++) {
 		pthread_mutex_lock(&names->lock);
-		r = sbx_meta_find(names->meta, path, need_us, how == SBX_STAT_CACHED ? 0 : now_us,
-				  &found);
+		r = sbx_meta_find(names->meta, path, asleep ? SBX_META_ANY_AGE : need_us,
+				  how == SBX_STAT_CACHED ? 0 : now_us, &found);
 		if (r == 0 && ret_link)
 			link = g_strdup(found.link);
+		if (asleep)
+			found.seen_us = MAX(found.seen_us, names->asleep_us);
 		pthread_mutex_unlock(&names->lock);
 		if (r != -EAGAIN || how == SBX_STAT_CACHED)
 			break;
@@ -208,7 +234,7 @@ int sbx_names_stat(struct sbx_names *names, const struct sbx_call *call, const c
 			found.local = false;
 			break;
 		}
-		r = ask_dir(names, call, path, found.ask_len, need_us);
+		r = ask_round(names, call, path, found.ask_len, need_us, &asleep);
 		if (r == -EACCES || r == -EMSGSIZE)
 			/* A directory that can be searched, not listed. */
 			r = names_freshen(names, call, NAMES_ASK_FILE, path, need_us);
@@ -231,6 +257,7 @@ int sbx_names_list(struct sbx_names *names, const struct sbx_call *call, const c
 {
 	int64_t now_us = names_now_us();
 	int64_t need_us = oldest_us(names, SBX_STAT_TTL, now_us);
+	bool asleep = false;
 	struct sbx_listing *listing = NULL;
 	int64_t seen_us = INT64_MIN;
 	size_t ask_len = 0;
@@ -243,14 +270,17 @@ int sbx_names_list(struct sbx_names *names, const struct sbx_call *call, const c
 	names_check_epoch(names);
 	for (int i = 0;; i++) {
 		pthread_mutex_lock(&names->lock);
-		r = sbx_meta_list(names->meta, path, need_us, now_us, &listing, &seen_us, &ask_len);
+		r = sbx_meta_list(names->meta, path, asleep ? SBX_META_ANY_AGE : need_us, now_us,
+				  &listing, &seen_us, &ask_len);
+		if (asleep)
+			seen_us = MAX(seen_us, names->asleep_us);
 		pthread_mutex_unlock(&names->lock);
 		if (r != -EAGAIN)
 			break;
 		if (i == ASK_MAX)
 			return -EIO;
 		if (sbx_names_has_exec(names)) {
-			r = ask_dir(names, call, path, ask_len, need_us);
+			r = ask_round(names, call, path, ask_len, need_us, &asleep);
 			if (r == -EOPNOTSUPP && !sbx_names_has_exec(names))
 				r = 0;
 			else if (r == -EMSGSIZE && path[0] != '/')

@@ -50,6 +50,7 @@ struct sbx_names {
 	GPtrArray *flights; /* struct names_flight *: queued and under way */
 	int64_t fastest_us; /* quickest scan so far: round trip and start of the tools */
 	int64_t group_sent_us; /* when the last group was asked for */
+	int64_t asleep_us; /* when the session was last asked and found to be asleep; 0: never */
 	char *walk_next; /* the directory behind those that were last asked for ahead; or NULL */
 	guint walk_ahead; /* how many directories are asked for ahead */
 	double entry_cost_us; /* estimate: time of the sandbox an entry of a scan */

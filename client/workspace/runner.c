@@ -92,6 +92,9 @@ int sbx_names_run(struct sbx_names *names, const struct sbx_call *call, int64_t 
 		r = -EIO;
 	if (r < 0)
 		return r;
+	pthread_mutex_lock(&names->lock);
+	names->asleep_us = 0;
+	pthread_mutex_unlock(&names->lock);
 	if (!result.has_exit || result.exit_code != 0) {
 		char text[MESSAGE_MAX];
 

@@ -456,6 +456,45 @@ static void test_without_exec(void **state)
 	close_all(&f);
 }
 
+/* Looking at what is known does not wake a session; using it does, and so does what is not known. */
+static void test_asleep(void **state)
+{
+	static const char *const sleepy[] = { "--idle-ttl-ms", "400", "--sweep-ms", "100", NULL };
+	struct fixture f;
+	struct sbx_attr attr;
+	int64_t valid_ms = 0;
+
+	(void)state;
+	open_with(&f, sleepy, 100);
+	rig_sh(&f.rig, "mkdir d && echo 1 > d/f");
+	assert_lists(&f, "d", "f");
+	g_usleep(1500000);
+	for (int i = 0; i < 3; i++) {
+		assert_lists(&f, "", "d");
+		assert_lists(&f, "d", "f");
+		assert_int_equal(sbx_names_stat(f.names, &f.rig.call, "d/f", SBX_STAT_TTL, &attr,
+						NULL, &valid_ms),
+				 0);
+		assert_true(valid_ms <= 100);
+		assert_int_equal(stat_path(&f, "d/nothing", NULL), -ENOENT);
+		g_usleep(120000);
+	}
+	assert_int_equal(rig_requests(&f.rig, "reattach"), 0);
+	assert_int_equal(APPLY(&f, .kind = SBX_DO_MKDIR, .path = "e", .mode = 0755), 0);
+	assert_int_equal(rig_requests(&f.rig, "reattach"), 1);
+	assert_lists(&f, "", "d e");
+	g_usleep(1500000);
+	sbx_names_free(f.names);
+	assert_int_equal(
+		sbx_names_new(f.rig.session,
+			      &(struct sbx_workspace_options){ .ttl_ms = 100, .use_exec = true },
+			      &f.names),
+		0);
+	assert_lists(&f, "", "d e");
+	assert_int_equal(rig_requests(&f.rig, "reattach"), 2);
+	close_all(&f);
+}
+
 static void *fire_later(void *arg)
 {
 	g_usleep(200000);
@@ -528,6 +567,7 @@ int main(int argc, char **argv)
 		BOTH_TOOLS(test_sandbox_root),
 		cmocka_unit_test(test_narrow_backend),
 		cmocka_unit_test(test_without_exec),
+		cmocka_unit_test(test_asleep),
 		cmocka_unit_test(test_cancel),
 		BOTH_TOOLS(test_statfs),
 	};
