@@ -246,7 +246,7 @@ void job_take_end_locked(struct sbx_job *job, bool has_exit, int exit_code,
 			job->ended_ms = end->ended_s * 1000;
 			job->left = end->left;
 		}
-	} else if (life == SBX_JOB_LIFE_DEAD) {
+	} else if (life == SBX_JOB_LIFE_DEAD && !job->cancelling) {
 		/* It may have written its exit between the two looks. */
 		if (job->seen_dead) {
 			job->ended = true;
@@ -270,7 +270,7 @@ void job_take_record_locked(struct sbx_job *job, const struct sbx_job_record *re
 	if (!job->meta && record->age_s <= STARTING_S && !record->has_exit)
 		return;
 	/* The list looks at exit twice, so one death is enough; without meta.json it never began. */
-	if (record->life == SBX_JOB_LIFE_DEAD || !job->meta)
+	if ((record->life == SBX_JOB_LIFE_DEAD || !job->meta) && !job->cancelling)
 		job->seen_dead = true;
 	job_take_end_locked(job, record->has_exit, record->exit_code, &record->end,
 			    job->meta ? record->life : SBX_JOB_LIFE_DEAD);
@@ -626,7 +626,19 @@ int sbx_job_signal(struct sbx_job *job, const struct sbx_call *call, const char 
 
 int sbx_job_cancel(struct sbx_job *job, const struct sbx_call *call)
 {
-	return job_has_ended(job) ? -ESRCH : job_ask(job, call, "cancel");
+	int r;
+
+	if (job_has_ended(job))
+		return -ESRCH;
+	/* A job without a leader of ours gets its exit when it is dead already. */
+	pthread_mutex_lock(&job->jobs->lock);
+	job->cancelling++;
+	pthread_mutex_unlock(&job->jobs->lock);
+	r = job_ask(job, call, "cancel");
+	pthread_mutex_lock(&job->jobs->lock);
+	job->cancelling--;
+	pthread_mutex_unlock(&job->jobs->lock);
+	return r;
 }
 
 int sbx_job_remove(struct sbx_job *job, const struct sbx_call *call)

@@ -49,6 +49,7 @@ struct sbx_job {
 	uint64_t remote_bytes; /* what the log held when it was last seen; once ended: then */
 	bool ended; /* an end was seen; the state is shown when all is spooled */
 	enum sbx_job_state ended_state;
+	unsigned int cancelling; /* requests under way: its death is not yet its end */
 	bool seen_dead; /* no leader and no exit, seen once: it may have ended between the looks */
 
 	int spool_fd;
