@@ -166,10 +166,6 @@ def test_what_is_refused(host):
     assert refused(session, '{"command": "echo again", "id": "one"}') == errno.EEXIST
     assert ids(session) == ["one"]
     assert (session / "jobs/one/output.log").read_bytes() == b""
-    with open(session / "jobs/new", "wb", buffering=0) as file:
-        file.write(b'{"command": "true", "id": "one"}')
-        fd = os.dup(file.fileno())
-    os.close(fd)
     # The error is the close's, too.
     fd = os.open(session / "jobs/new", os.O_WRONLY)
     os.write(fd, b'{"command": "true", "id": "one"}')
