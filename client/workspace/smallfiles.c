@@ -178,19 +178,24 @@ static gboolean flight_is_old(gpointer key, gpointer value, gpointer data)
 	return TRUE;
 }
 
+/* It brought the bytes of @version. */
+static bool flight_is_of(const struct flight *flight, const struct sbx_version *version)
+{
+	struct sbx_version came;
+
+	sbx_version_of(&flight->attr, &came);
+	return flight->error == 0 && flight->blob && sbx_version_equal(&came, version);
+}
+
 /* What is on its way, or came at most ttl_ms ago as @version: of use to an open of now. Borrowed. */
 static struct flight *small_join_locked(struct small_files *small, const char *path,
 					const struct sbx_version *version)
 {
 	struct flight *flight = g_hash_table_lookup(small->flights, path);
-	struct sbx_version came;
 
 	if (!flight || sbx_clock_ms() - flight->asked_ms >= small->owner->ttl_ms)
 		return NULL;
-	sbx_version_of(&flight->attr, &came);
-	if (flight->done && !sbx_version_equal(&came, version))
-		return NULL;
-	return flight;
+	return flight->done && !flight_is_of(flight, version) ? NULL : flight;
 }
 
 /* Guessing ------------------------------------------------------------------------------------- */
@@ -449,7 +454,7 @@ static int flight_result(struct small_files *small, struct flight *flight, struc
 }
 
 static int small_fetch(struct small_files *small, const struct sbx_call *call, const char *path,
-		       struct sbx_attr *attr, struct sbx_content **ret_content)
+		       bool may_join, struct sbx_attr *attr, struct sbx_content **ret_content)
 {
 	struct sbx_version version;
 	struct flight *flight;
@@ -459,7 +464,7 @@ static int small_fetch(struct small_files *small, const struct sbx_call *call, c
 
 	sbx_version_of(attr, &version);
 	pthread_mutex_lock(&small->lock);
-	flight = small_join_locked(small, path, &version);
+	flight = may_join ? small_join_locked(small, path, &version) : NULL;
 	joined = flight != NULL;
 	if (joined) {
 		flight->refs++;
@@ -475,11 +480,12 @@ static int small_fetch(struct small_files *small, const struct sbx_call *call, c
 		r = flight_wait(small, call, flight);
 	else
 		small_ask(small, call, flight, attr, ahead);
+	/* It may have been asked for before this mount changed the file, or by a caller who was let
+	 * go: only the version that this open has found counts. */
+	if (joined && r == 0 && !flight_is_of(flight, &version))
+		r = -EAGAIN;
 	if (r == 0)
 		r = flight_result(small, flight, attr, ret_content);
-	/* That another caller was let go does not end this one. */
-	if (joined && (r == -EINTR || r == -ETIMEDOUT) && sbx_call_check(call) == 0)
-		r = -EAGAIN;
 	pthread_mutex_lock(&small->lock);
 	flight_unref_locked(flight);
 	pthread_mutex_unlock(&small->lock);
@@ -507,7 +513,7 @@ int small_files_open(struct small_files *small, const struct sbx_call *call, con
 		if (attr->size == 0 || attr->size > SBX_SMALL_BYTES)
 			return sbx_contents_open(contents, call, path, attr, ret_content);
 		if (!__atomic_load_n(&contents->no_exec, __ATOMIC_RELAXED))
-			r = small_fetch(small, call, path, attr, ret_content);
+			r = small_fetch(small, call, path, tries == 0, attr, ret_content);
 		else
 			return small_get(small, call, path, attr, ret_content);
 		if (r == -EOPNOTSUPP && path[0] != '/') {
