@@ -14,7 +14,7 @@ MAX_LINES = 800
 MAX_COLUMNS = 100
 
 # Files that may see <fuse_lowlevel.h>: the op layer and its interrupts, loop, notifier, main.
-FUSE_LOWLEVEL = re.compile(r"fusefs/(main|fs|ops[a-z_]*|notify|reply|interrupt)\.[ch]$")
+FUSE_LOWLEVEL = re.compile(r"fusefs/(main|fs|ops[a-z_]*|notify|negotiate|reply|interrupt)\.[ch]$")
 # Where ENOSYS may stand: the table that reads it, the clamp that keeps it from the kernel.
 ENOSYS = re.compile(r"(client/errmap|fusefs/reply)\.c$")
 # The only file that includes it; tests/sbxd is a program of its own.
