@@ -197,7 +197,7 @@ struct sbx_job *job_new_locked(struct sbx_jobs *jobs, const char *id, const char
 	return job;
 }
 
-/* What is known --------------------------------------------------------------------------------- */
+/* What is known ------------------------------------------------------------------------------ */
 
 /* Texts and times of meta.json, which anybody in the sandbox may have written. */
 static void job_take_meta_locked(struct sbx_job *job, const char *meta)
@@ -269,12 +269,14 @@ void job_take_record_locked(struct sbx_job *job, const struct sbx_job_record *re
 	job_take_meta_locked(job, record->meta);
 	if (!job->meta && record->age_s <= STARTING_S && !record->has_exit)
 		return;
-	/* The list looks at exit twice, so one death is enough; without meta.json it never began. */
+	/* The list looks at exit twice, so one death is enough; without meta.json it never
+	 * began. */
 	if ((record->life == SBX_JOB_LIFE_DEAD || !job->meta) && !job->cancelling)
 		job->seen_dead = true;
 	job_take_end_locked(job, record->has_exit, record->exit_code, &record->end,
 			    job->meta ? record->life : SBX_JOB_LIFE_DEAD);
-	/* One that had ended before we came is final at once; its log is fetched when it is read. */
+	/* One that had ended before we came is final at once; its log is fetched when it is
+	 * read. */
 	if (job->ended && !was_known)
 		job->state = job->ended_state;
 	job_update_visible_locked(job, true);
@@ -319,7 +321,7 @@ void sbx_job_info_done(struct sbx_job_info *info)
 	memset(info, 0, sizeof(*info));
 }
 
-/* Asking the sandbox ---------------------------------------------------------------------------- */
+/* Asking the sandbox ------------------------------------------------------------------------- */
 
 int jobs_look(struct sbx_jobs *jobs, const struct sbx_call *call,
 	      struct sbx_program_request *request, bool repeatable, struct sbx_job_look **ret_look)

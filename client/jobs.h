@@ -15,8 +15,8 @@
  *
  * What is shown never goes back: the log only grows, an offset stays valid. While a job runs its
  * visible size ends on a whole UTF-8 character (at most 3 bytes are held back until the next poll).
- * A job that has written `exit` has ended: its log is what it held then; `exited` is shown only when
- * those bytes are all readable here.
+ * A job that has written `exit` has ended: its log is what it held then; `exited` is shown only
+ * when those bytes are all readable here.
  *
  * Locking: jobs->lock (the table and every job's fields), never held across a request.
  */
@@ -92,8 +92,8 @@ bool sbx_job_id_is_valid(const char *id);
 /*
  * Start one: pending bytes of the session are published first. Returns when its directory is there
  * with meta.json. *ret_job: a new reference. -EINVAL (id, command, cwd outside), -EEXIST (the id is
- * taken, and not by this very start), -ENOENT (cwd is missing), -EOPNOTSUPP (no exec). A lost answer
- * never starts it twice: the start carries an id of its own, which is looked for.
+ * taken, and not by this very start), -ENOENT (cwd is missing), -EOPNOTSUPP (no exec). A lost
+ * answer never starts it twice: the start carries an id of its own, which is looked for.
  */
 int sbx_jobs_start(struct sbx_jobs *jobs, const struct sbx_call *call,
 		   const struct sbx_job_spec *spec, struct sbx_job **ret_job);
@@ -117,12 +117,13 @@ void sbx_job_info(struct sbx_job *job, struct sbx_job_info *ret_info);
 void sbx_job_info_done(struct sbx_job_info *info);
 
 /* Count as a reader from now for 15 s, and have what is shown no older than the poll's interval:
- * waits for a poll where the last is older. Errors of the poll are returned; what is known stays. */
+ * waits for a poll where the last is older. Errors of the poll are returned; what is known
+ * stays. */
 int sbx_job_look(struct sbx_job *job, const struct sbx_call *call);
 
 /*
- * Bytes of the log at @offset, as far as they are visible; 0 at the visible end. Fetches what is not
- * spooled. Counts as a reader.
+ * Bytes of the log at @offset, as far as they are visible; 0 at the visible end. Fetches what is
+ * not spooled. Counts as a reader.
  */
 ssize_t sbx_job_read(struct sbx_job *job, const struct sbx_call *call, void *buf, size_t size,
 		     uint64_t offset);
@@ -143,7 +144,8 @@ bool sbx_job_unwait(struct sbx_job_waiter *waiter);
 
 /* "TERM", "SIGTERM", "15"; -EINVAL. -ESRCH: it has ended. */
 int sbx_job_signal(struct sbx_job *job, const struct sbx_call *call, const char *name);
-/* Every descendant: SIGTERM, after 2 s SIGKILL. Returns when it was asked for; the state follows. */
+/* Every descendant: SIGTERM, after 2 s SIGKILL. Returns when it was asked for; the state
+ * follows. */
 int sbx_job_cancel(struct sbx_job *job, const struct sbx_call *call);
 /* -EBUSY while it runs. Its files here and in the sandbox are gone then. */
 int sbx_job_remove(struct sbx_job *job, const struct sbx_call *call);

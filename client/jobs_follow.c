@@ -319,7 +319,8 @@ static bool poll_take_locked(struct sbx_jobs *jobs, struct sbx_job **polled,
 
 static void poll_schedule_locked(struct sbx_jobs *jobs, int64_t delay_ms);
 
-/* Sends one poll of what is due. False: nothing was. Runs without the lock; jobs->polling is ours. */
+/* Sends one poll of what is due. False: nothing was. Runs without the lock; jobs->polling is
+ * ours. */
 static bool poll_once(struct sbx_jobs *jobs)
 {
 	struct sbx_job_poll_item items[POLL_ITEMS_MAX] = { 0 };

@@ -1,6 +1,6 @@
 /*
- * jobs_impl - what jobs.c (the table and what is asked of a job) and jobs_follow.c (the poll and the
- * spools) share. Nobody else includes it. Locking: jobs.h; `_locked` means jobs->lock.
+ * jobs_impl - what jobs.c (the table and what is asked of a job) and jobs_follow.c (the poll and
+ * the spools) share. Nobody else includes it. Locking: jobs.h; `_locked` means jobs->lock.
  */
 #ifndef SBX_CLIENT_JOBS_IMPL_H
 #define SBX_CLIENT_JOBS_IMPL_H

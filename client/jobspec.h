@@ -32,7 +32,8 @@ struct sbx_jobspec {
 int sbx_jobspec_parse(const char *text, size_t len, struct sbx_jobspec **ret_spec);
 void sbx_jobspec_free(struct sbx_jobspec *spec); /* NULL is allowed */
 
-/* The JSON object of @spec, with a newline. g_free(). -EILSEQ: a text that is not UTF-8; -ENOMEM. */
+/* The JSON object of @spec, with a newline. g_free(). -EILSEQ: a text that is not UTF-8;
+ * -ENOMEM. */
 int sbx_jobspec_print(const struct sbx_job_spec *spec, char **ret_text);
 
 /*

@@ -99,12 +99,14 @@ int sbx_sessions_lookup(struct sbx_sessions *sessions, const struct sbx_call *ca
 
 /*
  * POST /sessions with @body (JSON text or NULL). Never repeated: a lost answer is -EIO and an entry
- * in errors that a session may be left to expire. -EEXIST, -EINVAL (name, or body is no JSON object).
+ * in errors that a session may be left to expire. -EEXIST, -EINVAL (name, or body is no JSON
+ * object).
  */
 int sbx_sessions_create(struct sbx_sessions *sessions, const struct sbx_call *call,
 			const char *name, const char *body, struct sbx_session **ret_session);
 
-/* Take the living (or sleeping) session @id as @name (NULL: the id). -ENOENT: the server has none. */
+/* Take the living (or sleeping) session @id as @name (NULL: the id). -ENOENT: the server has
+ * none. */
 int sbx_sessions_attach(struct sbx_sessions *sessions, const struct sbx_call *call, const char *id,
 			const char *name);
 

@@ -64,7 +64,8 @@ struct sbx_session {
 	int64_t probe_ended_ms;
 };
 
-/* A session with one reference, not in the table; opens its directory. NULL with errno in *ret_err. */
+/* A session with one reference, not in the table; opens its directory. NULL with errno in
+ * *ret_err. */
 struct sbx_session *sbx_session_new(struct sbx_sessions *sessions, const char *name, const char *id,
 				    const char *root, const char *body, const char *tag,
 				    int *ret_err);

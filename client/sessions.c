@@ -266,7 +266,8 @@ static int sessions_enter(struct sbx_sessions *sessions, const char *name, const
 
 /* Making, taking, forgetting ------------------------------------------------------------------ */
 
-/* Runs on the pool, so that a caller who leaves does not leave a session behind that nobody knows. */
+/* Runs on the pool, so that a caller who leaves does not leave a session behind that nobody
+ * knows. */
 struct create_job {
 	struct sbx_sessions *sessions;
 	char *name;

@@ -21,7 +21,8 @@ struct sbx_statedir {
 	int cache_fd;
 };
 
-/* Home of the user who runs us, by HOME when it is set to an absolute path, else by the database. */
+/* Home of the user who runs us, by HOME when it is set to an absolute path, else by the
+ * database. */
 static char *statedir_home(void)
 {
 	const char *home = getenv("HOME");

@@ -33,7 +33,8 @@ void sbx_task_pool_free(struct sbx_task_pool *pool);
 
 /*
  * Start @fn(@arg). @arg_free (may be NULL) is called on @arg after @fn has returned. *ret_task may
- * be NULL when nobody will wait. Returns 0 or -ENOMEM/-EAGAIN (nothing was started, @arg not freed).
+ * be NULL when nobody will wait. Returns 0 or -ENOMEM/-EAGAIN (nothing was started, @arg not
+ * freed).
  */
 int sbx_task_start(struct sbx_task_pool *pool, sbx_task_fn fn, void *arg, void (*arg_free)(void *),
 		   struct sbx_task **ret_task);

@@ -21,7 +21,8 @@ static char *control_in(const char *dir)
 
 /*
  * The control that @target means: of a directory that has one (a mount, a session, a job), of the
- * session that a path lies in, or of the one session of that name on all mounts. NULL, and a reason.
+ * session that a path lies in, or of the one session of that name on all mounts. NULL, and a
+ * reason.
  */
 static char *find_control(const char *target, const char **ret_reason)
 {

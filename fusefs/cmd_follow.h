@@ -2,8 +2,8 @@
  * cmd_follow - a job's log to standard output, byte for byte, until the job ends.
  *
  * Signals while following: SIGINT cancels the job where that is wanted, and following goes on to
- * its end; SIGTERM, SIGHUP, SIGQUIT, and a standard output that nobody reads, end the following, and
- * the job runs on.
+ * its end; SIGTERM, SIGHUP, SIGQUIT, and a standard output that nobody reads, end the following,
+ * and the job runs on.
  */
 #ifndef SBX_FUSEFS_CMD_FOLLOW_H
 #define SBX_FUSEFS_CMD_FOLLOW_H

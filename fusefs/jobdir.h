@@ -3,8 +3,8 @@
  *
  * `exit` is there when the job has ended with a code and its log is whole. A lookup of exit or
  * status, and a listing, is as new as the poll of a reader; what can't be asked shows as it is
- * known. rm of a file of an ended job hides it until the mount ends; rmdir, and `remove`, remove the
- * job.
+ * known. rm of a file of an ended job hides it until the mount ends; rmdir, and `remove`, remove
+ * the job.
  */
 #ifndef SBX_FUSEFS_JOBDIR_H
 #define SBX_FUSEFS_JOBDIR_H

@@ -1,5 +1,6 @@
 /*
- * jobsdir - jobs/ of a session: new, latest, a directory for each job, and scratch files beside new.
+ * jobsdir - jobs/ of a session: new, latest, a directory for each job, and scratch files beside
+ * new.
  *
  * Only lists of jobs are asked for here; listing or naming a job reads nothing of it.
  */

@@ -375,7 +375,8 @@ static void run_done(struct run *run)
 		fuse_session_unmount(run->fuse);
 		fuse_session_destroy(run->fuse);
 	}
-	/* Running verbs use the fs; what it delayed goes with it; other tasks use all that follows. */
+	/* Running verbs use the fs; what it delayed goes with it; other tasks use all that
+	 * follows. */
 	if (run->pool)
 		sbx_task_pool_quiesce(run->pool);
 	fs_free(run->fs);

@@ -1,5 +1,6 @@
 /*
- * mountpoint - the directory that is mounted on: is it there, and is a dead mount of ours in the way.
+ * mountpoint - the directory that is mounted on: is it there, and is a dead mount of ours in the
+ * way.
  *
  * Never waits for a living filesystem: what is mounted is read from /proc/self/mountinfo.
  */
@@ -8,8 +9,8 @@
 
 /*
  * Make sure that @path is a directory that can be mounted on, and that FUSE is there. A mount of
- * type fuse.sbxfs on it whose daemon is gone (-ENOTCONN) is unmounted lazily. 0, or a negative errno
- * with one line for the user in *ret_message (g_free).
+ * type fuse.sbxfs on it whose daemon is gone (-ENOTCONN) is unmounted lazily. 0, or a negative
+ * errno with one line for the user in *ret_message (g_free).
  */
 int mountpoint_prepare(const char *path, char **ret_message);
 

@@ -15,7 +15,8 @@
 #define DEFAULT_JOBS_KEEP	 200
 #define DEFAULT_AUTOPERSIST_KEEP 3
 
-/* What -o keys mean; the value, if any, is parsed by hand so that each error can name its option. */
+/* What -o keys mean; the value, if any, is parsed by hand so that each error can name its
+ * option. */
 enum option_key {
 	KEY_STRING,
 	KEY_SECONDS,

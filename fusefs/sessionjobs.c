@@ -242,7 +242,8 @@ void session_job_info(struct session_job *job, struct sbx_job_info *ret_info)
 	if (!sbx_job_state_is_final(ret_info->state)) {
 		job->seen_running = true;
 	} else if (job->seen_running) {
-		/* Under the lock: nobody else tells of the end before what it changed can be seen. */
+		/* Under the lock: nobody else tells of the end before what it changed can be
+		 * seen. */
 		job->seen_running = false;
 		sbx_ws_refresh(fsession->ws);
 		notify_names(fsession->fs);

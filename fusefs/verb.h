@@ -10,8 +10,9 @@
  * last one at the writer's flush. All lines of one write are parsed before any is done; when one
  * fails, those behind it are dropped, and the writer gets its errno.
  *
- * A verb runs on the pool (where its table has no act); the writer waits for it and leaves, aborting it, only with a signal that
- * ends the writer. Verbs of one session run one at a time: a second is -EBUSY.
+ * A verb runs on the pool (where its table has no act); the writer waits for it and leaves,
+ * aborting it, only with a signal that ends the writer. Verbs of one session run one at a time: a
+ * second is -EBUSY.
  *
  * Locking: slot->lock and input->lock, both innermost; neither is held while a verb runs.
  */

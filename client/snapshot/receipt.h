@@ -3,8 +3,8 @@
  *
  * Content, size and SHA-256 come from the archive itself; modes, times, links and names from the
  * sandbox, looked at before and after the archive was made. An entry that differed between the two
- * looks is `unstable`: later it is compared by content only. An entry that the archive lacks but the
- * looks have is kept with what is known of it; a regular file among those is `missing`.
+ * looks is `unstable`: later it is compared by content only. An entry that the archive lacks but
+ * the looks have is kept with what is known of it; a regular file among those is `missing`.
  *
  * Values and JSON text; no I/O, no lock.
  */

@@ -29,8 +29,8 @@ void sbx_restore_move(struct sbx_restore *restore, const char *from, const char 
 void sbx_restore_symlink(struct sbx_restore *restore, const char *text, const char *path);
 void sbx_restore_hardlink(struct sbx_restore *restore, const char *first, const char *path);
 void sbx_restore_unlink(struct sbx_restore *restore, const char *path);
-/* Behind the steps above come all times, then all modes. Modes are set in the order of the calls, so
- * add what lies deep first: a mode may take away the way to what is below. */
+/* Behind the steps above come all times, then all modes. Modes are set in the order of the calls,
+ * so add what lies deep first: a mode may take away the way to what is below. */
 void sbx_restore_mode(struct sbx_restore *restore, const char *path, mode_t mode);
 void sbx_restore_mtime(struct sbx_restore *restore, const char *path, int64_t mtime_ns);
 
@@ -42,8 +42,8 @@ int sbx_restore_run(struct sbx_restore *restore, struct sbx_names *names,
 		    const struct sbx_call *call, unsigned int *ret_failed);
 
 /*
- * SHA-256 of the regular files @paths: *ret_sums maps a path to its 32 bytes (g_free); what can't be
- * read is not in it. @progress (may be NULL): files done.
+ * SHA-256 of the regular files @paths: *ret_sums maps a path to its 32 bytes (g_free); what can't
+ * be read is not in it. @progress (may be NULL): files done.
  */
 int sbx_digest_files(struct sbx_names *names, const struct sbx_call *call, GPtrArray *paths,
 		     void (*progress)(void *arg, uint64_t files), void *arg, GHashTable **ret_sums);

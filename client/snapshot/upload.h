@@ -2,9 +2,9 @@
  * upload - the archive that is sent to hydrate: what a snapshot holds, in the form that the route
  * understands (wire.md B.5): directories and regular files only, names as PAX where they need it.
  *
- * A file whose name the route would refuse or change (not UTF-8, a backslash, "C:", a leading ".." in
- * the root) goes under a staging name, to be moved into place by exec. Links, modes of directories
- * and times are not in it: restore.h puts them back.
+ * A file whose name the route would refuse or change (not UTF-8, a backslash, "C:", a leading ".."
+ * in the root) goes under a staging name, to be moved into place by exec. Links, modes of
+ * directories and times are not in it: restore.h puts them back.
  *
  * Blocks on the local disk; no request, no lock.
  */

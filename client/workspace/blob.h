@@ -16,7 +16,8 @@ struct sbx_blob {
 	uint8_t data[];
 };
 
-/* A new one with one reference; filled by its maker before anybody else sees it. NULL: no memory. */
+/* A new one with one reference; filled by its maker before anybody else sees it. NULL: no
+ * memory. */
 struct sbx_blob *sbx_blob_new(size_t len_bytes);
 /* The same, with a copy of @data. */
 struct sbx_blob *sbx_blob_copy(const void *data, size_t len_bytes);

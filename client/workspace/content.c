@@ -23,7 +23,8 @@
 
 bool content_is_settled(const struct sbx_attr *attr, int64_t clock_ns)
 {
-	/* Where times come in whole seconds, a second has to be over before the next change shows. */
+	/* Where times come in whole seconds, a second has to be over before the next change
+	 * shows. */
 	int64_t tick_ns = attr->has_ns ? 0 : INT64_C(1000000000);
 
 	return clock_ns != 0 && attr->ctime_ns != 0 &&

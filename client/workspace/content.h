@@ -84,7 +84,8 @@ void sbx_content_attr(struct sbx_content *content, struct sbx_attr *ret_attr);
 
 /*
  * The file is at @path now (NULL: nowhere), with @attr as its attributes there (NULL: not known). A
- * rename, a chmod, a utimens made here change no bytes, so the version lives on under the new times.
+ * rename, a chmod, a utimens made here change no bytes, so the version lives on under the new
+ * times.
  */
 void sbx_content_moved(struct sbx_content *content, const char *path, const struct sbx_attr *attr);
 

@@ -15,8 +15,8 @@
  * The directory is bounded: when it may have outgrown the limit it is looked through, and files
  * longest unused are removed until 90 % are left. Whoever has one open keeps it.
  *
- * Who puts a content in vouches for it (content.h has the rule). Nothing here is needed: failures of
- * the local disk only cost a later request.
+ * Who puts a content in vouches for it (content.h has the rule). Nothing here is needed: failures
+ * of the local disk only cost a later request.
  *
  * Locking: one lock for the memory tier and the counters, innermost. Blocks on the local disk only.
  */

@@ -34,8 +34,8 @@ struct sbx_fetch_item {
 };
 
 /*
- * Ask for @n_items (1 or more) in one request, with at most @max_bytes of content in all: items that
- * do not fit get -EAGAIN. *ret_clock_ns: the sandbox's clock before the first look (cut to
+ * Ask for @n_items (1 or more) in one request, with at most @max_bytes of content in all: items
+ * that do not fit get -EAGAIN. *ret_clock_ns: the sandbox's clock before the first look (cut to
  * seconds where it shows no more); 0: not known.
  * -EOPNOTSUPP: there is no exec, or it lacks what pack needs.
  */

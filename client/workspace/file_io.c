@@ -15,8 +15,8 @@
 /* Reading -------------------------------------------------------------------------------------- */
 
 /*
- * Bytes at @offset up to the next one that is the base's: their number; *ret_base is how many of the
- * base follow then.
+ * Bytes at @offset up to the next one that is the base's: their number; *ret_base is how many of
+ * the base follow then.
  */
 static ssize_t node_read_unsent_locked(struct sbx_node_file *node, char *buf, size_t size,
 				       uint64_t offset, size_t *ret_base)
@@ -66,7 +66,8 @@ static ssize_t file_read_step(struct sbx_file *file, const struct sbx_call *call
 		return n;
 	n = sbx_content_read(content, call, &file->reader, buf, base, offset);
 	if (n == 0 && base < size) {
-		/* The base has become shorter than the changes thought: what is missing is zeros. */
+		/* The base has become shorter than the changes thought: what is missing is
+		 * zeros. */
 		memset(buf, 0, base);
 		n = (ssize_t)base;
 	}

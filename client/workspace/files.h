@@ -90,7 +90,8 @@ bool sbx_files_any_writer(struct sbx_files *files);
 /* Before a getattr of @path by @pid: publish when @pid holds unsent bytes of it. */
 int sbx_files_before_stat(struct sbx_files *files, const struct sbx_call *call, const char *path,
 			  pid_t pid);
-/* Publish what is unsent of @path and below it (before rename, link, a job, …). NULL: everything. */
+/* Publish what is unsent of @path and below it (before rename, link, a job, …). NULL:
+ * everything. */
 int sbx_files_publish(struct sbx_files *files, const struct sbx_call *call, const char *path);
 /* setattr of a file that has unsent bytes: *ret_done tells whether it rode along with them, else
  * the caller applies it. */

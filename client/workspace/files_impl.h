@@ -2,9 +2,9 @@
  * files_impl - the insides of files.h, shared by files.c (table, names), file_open.c, file_io.c
  * (reading, writing, attributes), publish.c and recover.c. For no other module.
  *
- * A node (struct sbx_node_file) is in files->nodes while its path names it. When the file is removed
- * or replaced here the node leaves the table ("detached"): its open files go on with what was set
- * aside, what they write is never published.
+ * A node (struct sbx_node_file) is in files->nodes while its path names it. When the file is
+ * removed or replaced here the node leaves the table ("detached"): its open files go on with what
+ * was set aside, what they write is never published.
  *
  * Invariants, under node->lock:
  *   spool != NULL     some bytes are in it; sent_seq < write_seq: some of them are unsent

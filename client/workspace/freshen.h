@@ -12,10 +12,10 @@
  *                                    walk would come to next, those used in the last 10 s, and
  *                                    others that are known as long as that is cheap
  *   known, but not since when        its listing
- * Those ahead of a walk are more with each flight that turns out to have been part of one. The group
- * is bounded by what looking at it costs the sandbox, measured as the time of an answer less that
- * of the quickest one: about 3 % of its time. A directory that did not fit is asked for by itself
- * when somebody needs it, so ttl holds for it as for every other.
+ * Those ahead of a walk are more with each flight that turns out to have been part of one. The
+ * group is bounded by what looking at it costs the sandbox, measured as the time of an answer less
+ * that of the quickest one: about 3 % of its time. A directory that did not fit is asked for by
+ * itself when somebody needs it, so ttl holds for it as for every other.
  *
  * Locking: names->lock, taken inside, never held across a request.
  */

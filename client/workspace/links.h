@@ -2,11 +2,11 @@
  * links - what a symbolic link of the sandbox may show to a local program.
  *
  * The sandbox chooses a link's text; the local kernel follows it. So (design promise 7) readlink
- * gives only texts of the form "leading ..s that do not climb above the mount's own root, then plain
- * names". A relative target that has that form and stays in the workspace is shown as it is; any
- * other is worked out to the place it means in the sandbox and shown as the relative path to it, in
- * the workspace or in .sbxfs-root; symlink() maps such a text back. What can't be worked out, or
- * lies outside of what the mount shows, is -EPERM.
+ * gives only texts of the form "leading ..s that do not climb above the mount's own root, then
+ * plain names". A relative target that has that form and stays in the workspace is shown as it is;
+ * any other is worked out to the place it means in the sandbox and shown as the relative path to
+ * it, in the workspace or in .sbxfs-root; symlink() maps such a text back. What can't be worked
+ * out, or lies outside of what the mount shows, is -EPERM.
  *
  * Lexical: nothing is asked of the sandbox, so a link that the sandbox swaps between two calls
  * gains nothing: the text that was given is safe by itself, wherever the components it walks

@@ -13,8 +13,8 @@
  * name by name; the rest of the answer counts. Names that went away are remembered for
  * SBX_META_MEMORY_US, answers that took longer are not taken at all.
  *
- * Files with several links are indexed by their number: what an own mutation shows of one name holds
- * for the others.
+ * Files with several links are indexed by their number: what an own mutation shows of one name
+ * holds for the others.
  *
  * An entry with attr.mode 0 is known to be there, and nothing else of it (a server without exec).
  *
@@ -101,8 +101,8 @@ void sbx_meta_saw(struct sbx_meta *meta, const char *path, const struct sbx_attr
 
 /* What this mount did ---------------------------------------------------------------------- */
 
-/* Done at @done_us, by a request sent at @asked_us: @path has @attr now. @link: its text, NULL where
- * it is none. */
+/* Done at @done_us, by a request sent at @asked_us: @path has @attr now. @link: its text, NULL
+ * where it is none. */
 void sbx_meta_did_set(struct sbx_meta *meta, const char *path, const struct sbx_attr *attr,
 		      const char *link, int64_t asked_us, int64_t done_us);
 /* The same of a directory that was made: it is known to be empty. @clock_ns: the sandbox's clock

@@ -20,8 +20,8 @@
  *
  * The queue: mutations go to the sandbox in the order in which they were asked, one request at a
  * time; those that wait meanwhile go together in the next (bounded by what the sandbox takes). Each
- * request carries an operation id, so a lost answer is asked for again (promise 9). A caller that is
- * cancelled leaves: what was not sent is not done.
+ * request carries an operation id, so a lost answer is asked for again (promise 9). A caller that
+ * is cancelled leaves: what was not sent is not done.
  *
  * Where the server has no exec, the store is filled by the plain routes (plain.h).
  *
@@ -57,7 +57,8 @@ int sbx_names_stat(struct sbx_names *names, const struct sbx_call *call, const c
 int sbx_names_list(struct sbx_names *names, const struct sbx_call *call, const char *path,
 		   struct sbx_listing **ret_listing);
 
-/* As sbx_names_list() of whatever age, never asks and is no use of the directory; -EAGAIN: unknown. */
+/* As sbx_names_list() of whatever age, never asks and is no use of the directory; -EAGAIN:
+ * unknown. */
 int sbx_names_list_known(struct sbx_names *names, const char *path,
 			 struct sbx_listing **ret_listing);
 
@@ -78,9 +79,9 @@ void sbx_names_saw(struct sbx_names *names, const char *path, const struct sbx_a
 		   int64_t asked_ms);
 
 /*
- * Run @n_ops operations (at most a few; they stay together, in order) in the sandbox, in one request
- * together with those of other callers. Blocks until the outcome is known. Returns 0 when the
- * request was answered: then results[i] tells each operation's errno and attributes
+ * Run @n_ops operations (at most a few; they stay together, in order) in the sandbox, in one
+ * request together with those of other callers. Blocks until the outcome is known. Returns 0 when
+ * the request was answered: then results[i] tells each operation's errno and attributes
  * (sbx_op_results_clear()), and the store is up to date; else the negative errno of the request
  * (-EOPNOTSUPP without exec, -E2BIG: they do not fit one command), and no result is set.
  * A caller that is cancelled leaves with -EINTR: what was not sent is taken back, what was sent
@@ -107,8 +108,8 @@ const struct sbx_probe_reply *sbx_names_probe_cached(struct sbx_names *names);
 
 /*
  * Run one of the fixed programs: @argv as its encoder gave it. *ret_result is the exec's, with an
- * answer that the program's decoder has to take apart (sbx_exec_result_clear()). @repeatable: may be
- * sent again after a lost answer. Blocks in the caller's thread, at most @timeout_ms without an
+ * answer that the program's decoder has to take apart (sbx_exec_result_clear()). @repeatable: may
+ * be sent again after a lost answer. Blocks in the caller's thread, at most @timeout_ms without an
  * answer. -EIO: the program did not run to its end; -E2BIG: the command is too long for this
  * sandbox, which has been learnt: encode it again under sbx_names_limits().
  */
@@ -116,9 +117,9 @@ int sbx_names_run(struct sbx_names *names, const struct sbx_call *call, int64_t 
 		  const char *const *argv, bool repeatable, struct sbx_exec_result *ret_result);
 
 /*
- * What to do about the negative errno of a decoder: -EAGAIN where the answer was cut and it has been
- * learnt at what length (ask for less, under sbx_names_limits()); else what the caller shows, -EIO
- * as a rule, and it is in errors. @what: "scan", "pack", …
+ * What to do about the negative errno of a decoder: -EAGAIN where the answer was cut and it has
+ * been learnt at what length (ask for less, under sbx_names_limits()); else what the caller shows,
+ * -EIO as a rule, and it is in errors. @what: "scan", "pack", …
  */
 int sbx_names_bad_answer(struct sbx_names *names, const char *what, int error,
 			 const struct sbx_exec_result *result);

@@ -55,8 +55,8 @@ struct sbx_op {
 	struct sbx_apply_content content;
 	const struct sbx_apply_piece *pieces;
 	unsigned int n_pieces;
-	/* Of the first operation of a caller's: the id of a request of their own (apply.h). Asked again
-	 * with the same one, what was done is not done twice. NULL: they share a request. */
+	/* Of the first operation of a caller's: the id of a request of their own (apply.h). Asked
+	 * again with the same one, what was done is not done twice. NULL: they share a request. */
 	const char *opid;
 };
 

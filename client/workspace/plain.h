@@ -1,10 +1,10 @@
 /*
  * plain - the store of names filled by the plain routes, where the server has no exec.
  *
- * One request a file or directory, up to PLAIN_PARALLEL at a time. The routes tell no inode numbers,
- * change times, link counts or link texts, and of what is neither file nor directory not even
- * whether it is a link (wire.md 3.4): attributes then have ino, dev and ctime 0; what has a size is
- * shown as a link whose text can't be read, other things as a FIFO.
+ * One request a file or directory, up to PLAIN_PARALLEL at a time. The routes tell no inode
+ * numbers, change times, link counts or link texts, and of what is neither file nor directory not
+ * even whether it is a link (wire.md 3.4): attributes then have ino, dev and ctime 0; what has a
+ * size is shown as a link whose text can't be read, other things as a FIFO.
  *
  * A route follows links: only what stat has just called a directory is listed (wire.md A2).
  *

@@ -80,8 +80,8 @@ static void publish_settle(struct sbx_node_file *node, const char *path,
 
 /*
  * What an attempt sends. Appending twice is not the same as once: an attempt to append has an id
- * under which the sandbox keeps its outcome, and while it is in doubt just that is sent again, under
- * that id, by whoever holds the spool.
+ * under which the sandbox keeps its outcome, and while it is in doubt just that is sent again,
+ * under that id, by whoever holds the spool.
  */
 static int publish_view_locked(struct sbx_node_file *node, struct sbx_spool_view *ret_view,
 			       uint64_t *ret_seq)

@@ -5,9 +5,9 @@
  * The public part is in names.h: sbx_names_run(), _bad_answer(), _limits(), _probe(). The sandbox's
  * limits are learnt where a command is refused as too long or an answer is found cut.
  *
- * Clock: an answer that carries the sandbox's clock was made between its request and its arrival, so
- * each narrows the distance to our clock from both sides. A clock that leaves these bounds was set:
- * then nothing may be asked by "changed since" an older time.
+ * Clock: an answer that carries the sandbox's clock was made between its request and its arrival,
+ * so each narrows the distance to our clock from both sides. A clock that leaves these bounds was
+ * set: then nothing may be asked by "changed since" an older time.
  *
  * Locking: names->lock, taken inside, never held across the request.
  */

@@ -187,7 +187,8 @@ static bool flight_is_of(const struct flight *flight, const struct sbx_version *
 	return flight->error == 0 && flight->blob && sbx_version_equal(&came, version);
 }
 
-/* What is on its way, or came at most ttl_ms ago as @version: of use to an open of now. Borrowed. */
+/* What is on its way, or came at most ttl_ms ago as @version: of use to an open of now.
+ * Borrowed. */
 static struct flight *small_join_locked(struct small_files *small, const char *path,
 					const struct sbx_version *version)
 {
@@ -268,6 +269,9 @@ static void batch_guess(struct batch *batch, const char *path)
 		char *slash = strrchr(at, '/');
 		g_autofree char *name = g_strdup(slash ? slash + 1 : at);
 
+		/* What reads in .git says nothing of what is beside it. */
+		if (name[0] == '.' && strlen(at) < strlen(path))
+			break;
 		if (slash)
 			*slash = '\0';
 		else

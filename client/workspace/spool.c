@@ -232,8 +232,8 @@ static int spool_log(struct sbx_spool *spool, enum record_type type, uint64_t of
 	return 0;
 }
 
-/* Play the records of [pos, end) of the file, the first of them being number *sequence; returns where
- * the last sound one ends. */
+/* Play the records of [pos, end) of the file, the first of them being number *sequence; returns
+ * where the last sound one ends. */
 static uint64_t spool_play(const struct sbx_spool *spool, struct sbx_layout *layout, uint64_t pos,
 			   uint64_t end, uint64_t *sequence)
 {
@@ -346,7 +346,8 @@ bool sbx_spool_is_name(const char *name)
 	       strlen(name) < sizeof(((struct sbx_spool *)NULL)->name);
 }
 
-/* Nothing was ever written to the slots: a maker that died, or a log that was being written anew. */
+/* Nothing was ever written to the slots: a maker that died, or a log that was being written
+ * anew. */
 static bool spool_is_unbegun(int fd, uint64_t size_bytes)
 {
 	g_autofree char *head = g_malloc(SPOOL_LOG_START);

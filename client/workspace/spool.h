@@ -62,8 +62,8 @@ struct sbx_spool_meta {
 	int64_t atime_ns;
 	int64_t mtime_ns;
 	struct sbx_version base; /* what the changes began with; zeros with SBX_SPOOL_NEW */
-	/* An attempt to send the records before attempt_end under this id, whose outcome is not known;
-	 * "": there is none. */
+	/* An attempt to send the records before attempt_end under this id, whose outcome is not
+	 * known; "": there is none. */
 	char attempt_id[SBX_ATTEMPT_ID_CHARS + 1];
 	uint64_t attempt_end;
 };
@@ -119,8 +119,8 @@ int sbx_spool_view_read(const struct sbx_spool_view *view, void *buf, size_t len
 			uint64_t log_pos);
 
 /*
- * The state as it is now. The view owns a descriptor of the file. Until sbx_spool_unpin() the log is
- * not compacted, so that what came after the view can be told.
+ * The state as it is now. The view owns a descriptor of the file. Until sbx_spool_unpin() the log
+ * is not compacted, so that what came after the view can be told.
  */
 int sbx_spool_view(struct sbx_spool *spool, struct sbx_spool_view *ret_view);
 /* The same, as it was when the log ended at @log_end: what an attempt in doubt has sent. */
@@ -128,14 +128,16 @@ int sbx_spool_view_until(struct sbx_spool *spool, uint64_t log_end,
 			 struct sbx_spool_view *ret_view);
 void sbx_spool_view_done(struct sbx_spool_view *view);
 void sbx_spool_unpin(struct sbx_spool *spool);
-/* Of one adopted with an attempt in doubt: pin it; returns whether records came after the attempt. */
+/* Of one adopted with an attempt in doubt: pin it; returns whether records came after the
+ * attempt. */
 bool sbx_spool_pin_until_attempt(struct sbx_spool *spool);
 /* Something was written since @view. */
 bool sbx_spool_is_newer(const struct sbx_spool *spool, const struct sbx_spool_view *view);
 
 /*
  * The sandbox has all of @view as the version meta->base: keep what was written since, as changes
- * of that version. @meta->kind is SBX_SPOOL_PATCH. A spool that was restarted since stays what it is.
+ * of that version. @meta->kind is SBX_SPOOL_PATCH. A spool that was restarted since stays what it
+ * is.
  */
 int sbx_spool_rebase(struct sbx_spool *spool, const struct sbx_spool_view *view,
 		     const struct sbx_spool_meta *meta);

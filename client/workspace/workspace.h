@@ -90,16 +90,16 @@ int sbx_ws_list(struct sbx_workspace *ws, const struct sbx_call *call, const cha
 void sbx_listing_unref(struct sbx_listing *listing);
 
 /*
- * The text that readlink shows for the link @path, contained (links.h). @depth: how many directories
- * lie between the mount's own root and the workspace's root (2 for MNT/dev1/fs; 0 when the mount's
- * root is the workspace's, `subtree`). @raw: the text as it stands in the sandbox.
+ * The text that readlink shows for the link @path, contained (links.h). @depth: how many
+ * directories lie between the mount's own root and the workspace's root (2 for MNT/dev1/fs; 0 when
+ * the mount's root is the workspace's, `subtree`). @raw: the text as it stands in the sandbox.
  */
 int sbx_ws_readlink(struct sbx_workspace *ws, const struct sbx_call *call, const char *path,
 		    const struct sbx_link_view *view, char **ret_target);
 
 /* Mutations: done in the sandbox when they return 0, in the order in which they were asked; at most
- * mutation_timeout_ms. Cancelled while queued: not done; while sent: -EINTR, may be done. Those that
- * answer with attributes give the sandbox's own. -EROFS, -EOPNOTSUPP without exec. -------------- */
+ * mutation_timeout_ms. Cancelled while queued: not done; while sent: -EINTR, may be done. Those
+ * that answer with attributes give the sandbox's own. -EROFS, -EOPNOTSUPP without exec. ------- */
 
 int sbx_ws_mkdir(struct sbx_workspace *ws, const struct sbx_call *call, const char *path,
 		 mode_t mode, struct sbx_attr *ret_attr);

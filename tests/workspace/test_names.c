@@ -456,7 +456,8 @@ static void test_without_exec(void **state)
 	close_all(&f);
 }
 
-/* Looking at what is known does not wake a session; using it does, and so does what is not known. */
+/* Looking at what is known does not wake a session; using it does, and so does what is not
+ * known. */
 static void test_asleep(void **state)
 {
 	static const char *const sleepy[] = { "--idle-ttl-ms", "400", "--sweep-ms", "100", NULL };
