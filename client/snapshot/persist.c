@@ -143,8 +143,11 @@ static int fetch_by_exec(struct sbx_workspace *ws, const struct sbx_call *call,
 		size = answer.sections == 1 && answer.section[0]->len > 1
 			       ? g_ascii_strtoull((const char *)answer.section[0]->data, NULL, 10)
 			       : 0;
-	if (r == 0 && !size)
+	if (r == 0 && !size) {
+		sbx_errlog_note(sbx_session_errors(sbx_workspace_session(ws)), "persist", NULL,
+				-EIO, "the sandbox's tar made no archive");
 		r = -EIO;
+	}
 	sbx_program_answer_clear(&answer);
 	sbx_exec_result_clear(&result);
 	sbx_program_request_clear(&request);
