@@ -8,10 +8,12 @@ from .build import build_dir, sbxd_path, sbxfs_path, tree_dir
 from .http import Client, RawConnection, RawResponse, Reply, quote
 from .log import LogRecord, read_log
 from .mount import Mount, MountError
+from .place import CommandError, Place, leftovers
 from .sbxd import Sbxd
 from .timing import scale, wait_for
 
 __all__ = [
-    "Client", "LogRecord", "Mount", "MountError", "RawConnection", "RawResponse", "Reply", "Sbxd",
-    "build_dir", "quote", "read_log", "sbxd_path", "sbxfs_path", "scale", "tree_dir", "wait_for",
+    "Client", "CommandError", "LogRecord", "Mount", "MountError", "Place", "RawConnection",
+    "RawResponse", "Reply", "Sbxd", "build_dir", "leftovers", "quote", "read_log", "sbxd_path",
+    "sbxfs_path", "scale", "tree_dir", "wait_for",
 ]

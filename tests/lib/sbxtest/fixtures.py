@@ -5,6 +5,7 @@ from contextlib import ExitStack
 import pytest
 
 from .mount import Mount
+from .place import KINDS, Place
 from .sbxd import Sbxd
 
 
@@ -20,3 +21,27 @@ def start_mount(start_sbxd):
     """start_mount(...) is Mount(...), unmounted at the end, before any server of start_sbxd."""
     with ExitStack() as stack:
         yield lambda *args, **fields: stack.enter_context(Mount(*args, **fields))
+
+
+@pytest.fixture
+def start_place(start_sbxd, start_mount):
+    """start_place(kind, options, args) is a Place with a server and a mount of its own."""
+    with ExitStack() as stack:
+        def start(kind: str = "gnu-host", options=(), args=()):
+            tools, profile, own = KINDS[kind]
+            server = start_sbxd(profile, args=["--tools", tools, *args])
+            mount = start_mount(server.url, [*own, *options])
+            return stack.enter_context(Place(server, mount, kind=kind))
+        yield start
+
+
+def _kind(name: str):
+    # Every tool set and profile in an ordinary run; all pairs in a slow one.
+    return pytest.param(name, marks=[pytest.mark.slow] if name in ("gnu-host", "busybox-overlay")
+                        else [])
+
+
+@pytest.fixture(params=[_kind(name) for name in KINDS])
+def place(request, start_place):
+    """A Place of each kind."""
+    return start_place(request.param)

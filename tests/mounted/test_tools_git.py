@@ -1,0 +1,173 @@
+"""git on the mount, beside a git in the sandbox."""
+
+import subprocess
+import threading
+
+import pytest
+
+from sbxtest import CommandError
+
+MAKE_REPO = """
+    git init -q src
+    cd src
+    for i in 1 2 3; do
+        mkdir d$i
+        for j in 1 2 3 4; do echo $i $j >d$i/f$j; done
+    done
+    printf '#!/bin/sh\\necho hello\\n' >run.sh
+    chmod 755 run.sh
+    ln -s d1/f1 link
+    git add .
+    git commit -qm one
+"""
+
+
+def clean(place, directory):
+    assert place.run("git", "status", "--porcelain", cwd=place.fs / directory) == ""
+
+
+def test_work_in_a_repository(place):
+    place.sh(MAKE_REPO)
+    repo = place.fs / "src"
+    clean(place, "src")
+    place.sh("""
+        git checkout -qb topic
+        echo t >>d1/f1
+        git commit -qam topic
+        git checkout -q main
+        echo m >>d2/f2
+        git mv d3 e3
+        git commit -qam main
+        git rebase -q main topic
+    """, cwd=repo)
+    clean(place, "src")
+    assert place.run("git", "log", "--format=%s", cwd=repo).split() == ["topic", "main", "one"]
+    place.sh("""
+        git worktree add -q ../tree -b side
+        cd ../tree
+        echo w >w
+        git add w
+        git commit -qm side
+        test -z "$(git status --porcelain)"
+        cd ../src
+        git worktree remove ../tree
+        git merge -q --no-edit side
+        git tag -a v1 -m v1
+        git stash list
+        git gc -q
+        git fsck --strict --no-progress
+    """, cwd=repo)
+    assert not (place.fs / "tree").exists()
+    clean(place, "src")
+    # The same repository is whole and clean for the sandbox's git.
+    assert place.inside("git fsck --strict --no-progress && git status --porcelain &&"
+                        " git log --format=%s", cwd="src").split() == ["side", "topic", "main",
+                                                                       "one"]
+    assert place.inside("./run.sh; cat link", cwd="src") == "hello\n1 1\nt\n"
+
+
+def test_clone_and_exchange(place):
+    place.sh(MAKE_REPO)
+    place.sh("""
+        git clone -q "file://$PWD/src" clone
+        cd clone
+        echo c >>d1/f1
+        git commit -qam clone
+        git push -q origin HEAD:pushed
+        git reset -q --hard HEAD~1
+        git fetch -q
+        git merge -q origin/pushed
+    """)
+    clean(place, "clone")
+    place.inside("""
+        cd clone
+        test -z "$(git status --porcelain)"
+        echo s >>d2/f2
+        git commit -qam sandbox
+        git push -q origin HEAD:main2
+    """.replace("git push", "git remote set-url origin ../src && git push"))
+    place.fresh()
+    assert place.run("git", "log", "--format=%s", "main2", cwd=place.fs / "src").split() == [
+        "sandbox", "clone", "one"]
+    place.run("git", "fsck", "--strict", "--no-progress", cwd=place.fs / "clone")
+    clean(place, "clone")
+
+
+def test_first_status_after_a_clone_reads_no_content(place):
+    """The index that the clone wrote is believed: what checkout's fstat saw is what lstat sees.
+
+    git reads a file again whose mtime is in the index's second. So the last file that is checked
+    out, an empty one, takes a second.
+    """
+    place.sh(MAKE_REPO + """
+        for i in 1 2 3 4 5; do head -c 20000 /dev/urandom >big$i; done
+        echo 'zz filter=slow' >.gitattributes
+        : >zz
+        git add .
+        git commit -qm slow
+    """, cwd=place.work)
+    place.sh(f"git -c filter.slow.smudge='sleep 1.1; cat' clone -q file://{place.work}/src clone")
+    mark = place.log_mark()
+    clean(place, "clone")
+    asked = place.server.log(mark)
+    assert "get" not in {record.route for record in asked}
+    # Files of .git, at most: one of the others is 20,000 bytes.
+    assert sum(r.bytes_out for r in asked if r.program == "sbxfs-pack") < 20000
+    assert len(asked) <= 12
+
+
+def test_index_lock_of_the_other_side(place):
+    place.sh(MAKE_REPO)
+    place.inside("echo held >src/.git/index.lock")
+    place.fresh()
+    with pytest.raises(CommandError, match="index.lock.*File exists"):
+        place.run("git", "add", "-A", cwd=place.fs / "src")
+    place.inside("rm src/.git/index.lock")
+    (place.fs / "src/.git/index.lock").write_text("held here")
+    with pytest.raises(CommandError, match="index.lock.*File exists"):
+        place.inside("echo x >new && git add -A", cwd="src")
+    (place.fs / "src/.git/index.lock").unlink()
+    place.inside("git add -A && git commit -qm new", cwd="src")
+    place.fresh()
+    clean(place, "src")
+
+
+@pytest.mark.parametrize("kind", ["gnu-overlay", "busybox-host"])
+def test_locks_between_two_gits(start_place, kind):
+    """Commits from both sides at once into one repository: each that succeeded is there."""
+    place = start_place(kind, ["ttl=0"])
+    place.sh(MAKE_REPO)
+    place.run("git", "config", "core.filesRefLockTimeout", "20000", cwd=place.fs / "src")
+    script = ("i=0; while [ $i -lt 12 ]; do i=$((i+1)); "
+              "c=$(git commit-tree -p main -m \"{0} $i\" 'main^{{tree}}'); "
+              "while ! git update-ref -m x refs/heads/{0}/$i $c; do :; done; "
+              "until old=$(git rev-parse shared 2>/dev/null || git rev-parse main); "
+              "new=$(git commit-tree -p $old -m \"{0} $i\" 'main^{{tree}}'); "
+              "git update-ref refs/heads/shared $new $old 2>/dev/null; do :; done; done")
+    place.run("git", "branch", "shared", "main", cwd=place.fs / "src")
+    failed = []
+
+    def sandbox():
+        try:
+            place.inside(script.format("there"), cwd="src", seconds=100)
+        except Exception as error:  # pylint: disable=broad-except
+            failed.append(error)
+
+    thread = threading.Thread(target=sandbox)
+    thread.start()
+    try:
+        place.sh(script.format("here"), cwd=place.fs / "src", seconds=100)
+    finally:
+        thread.join()
+    assert not failed
+    wanted = {f"{side} {i}" for side in ("here", "there") for i in range(1, 13)}
+    for log in (place.run("git", "log", "--format=%s", "shared", cwd=place.fs / "src"),
+                place.inside("git log --format=%s shared", cwd="src")):
+        lines = log.splitlines()
+        assert len(lines) == 25
+        assert set(lines) == wanted | {"one"}
+    branches = place.run("git", "branch", "--format=%(refname:short)", cwd=place.fs / "src")
+    assert set(branches.split()) == {"main", "shared"} | {w.replace(" ", "/") for w in wanted}
+    place.run("git", "fsck", "--strict", "--no-progress", cwd=place.fs / "src")
+    subprocess.run(["git", "fsck", "--strict", "--no-progress"], cwd=place.root / "src",
+                   env=place.env(), check=True)
