@@ -23,7 +23,7 @@ struct sbx_walk; /* client/workspace/walk.h */
 struct sbx_receipt_entry {
 	char *path;
 	char *link; /* text of a symbolic link; else NULL */
-	char *same_as; /* path of the first name of this file, where it is not this one; else NULL */
+	char *same_as; /* path of the first name of this file, when that is another; else NULL */
 	char *member; /* name in the archive where it is another (100 bytes, cut); else NULL */
 	mode_t mode; /* type and 07777 */
 	int64_t mtime_ns;

@@ -22,7 +22,7 @@
 /* A step as its words, spelled: verb, and what goes with it. */
 struct step {
 	char verb; /* 'd', 'n', 'l', 'h', 'u', 'm', 't' */
-	char *value; /* of m, t, d: the mode or stamp; of n, l, h: the first path or text, spelled */
+	char *value; /* of m, t, d: the mode or stamp; of n, l, h: the first path or text */
 	char *path; /* spelled */
 };
 

@@ -30,7 +30,7 @@ struct sbx_contents {
 
 	pthread_mutex_t lock;
 	pthread_cond_t idle; /* n_jobs became 0 */
-	GQueue big; /* struct sbx_content by link: those in use, and a few that were, newest first */
+	GQueue big; /* struct sbx_content by link: in use, and a few that were, newest first */
 	unsigned int n_idle; /* of these, not in use */
 	unsigned int n_jobs; /* of all contents */
 	bool ranges_work; /* atomic: a GET of a range was answered with one */

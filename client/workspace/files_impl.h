@@ -82,7 +82,7 @@ struct sbx_node_file {
 	uint64_t progress; /* grows while a publish gets on */
 	bool failed; /* the last attempt failed: a retry is due */
 	unsigned int stat_run; /* publications caused by fstat since the file was opened */
-	int64_t append_due_ms; /* monotonic: when appended bytes are to be sent; 0: there are none */
+	int64_t append_due_ms; /* monotonic: when appended bytes are to be sent; 0: none */
 };
 
 struct sbx_file {

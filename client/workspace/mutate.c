@@ -274,6 +274,7 @@ static void batch_done(struct sbx_names *names, GPtrArray *batch, guint n, int r
 	for (guint i = 0; i < n; i++) {
 		struct mutation *mutation = g_ptr_array_index(batch, i);
 
+		/* cppcheck-suppress nullPointer ; 0 comes with a reply */
 		if (r == 0 && first + mutation->n_ops > reply->results->len)
 			r = -EIO;
 		if (r == 0)

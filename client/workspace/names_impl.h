@@ -43,7 +43,7 @@ struct sbx_names {
 	uint64_t probe_epoch; /* of the newest */
 	bool probing;
 	bool clock_known;
-	int64_t clock_low_ns; /* the sandbox's clock is at least this much ahead of ours (monotonic) */
+	int64_t clock_low_ns; /* the sandbox's clock is at least so much ahead of ours (monotonic) */
 	int64_t clock_high_ns; /* … and at most this much */
 
 	/* freshen.c */

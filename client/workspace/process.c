@@ -40,7 +40,7 @@ pid_t sbx_process_of(pid_t tid)
 
 	if (tid <= 0 || !process_status(tid, status, sizeof(status)))
 		return tid;
-	pid = atoi(status_value(status, "\nTgid:"));
+	pid = (int)strtol(status_value(status, "\nTgid:"), NULL, 10);
 	return pid > 0 ? pid : tid;
 }
 

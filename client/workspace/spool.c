@@ -76,8 +76,7 @@ struct sbx_spool {
 	uint64_t slot_sequence;
 	uint64_t record_sequence;
 	uint64_t log_end;
-	uint64_t
-		log_generation; /* grows when the log is written anew: positions mean something else */
+	uint64_t log_generation; /* grows when the log is written anew: other positions */
 	bool pinned; /* a publish is under way: positions must stay */
 	bool broken; /* the end of the log could not be put right after a failed write */
 	struct sbx_layout layout;

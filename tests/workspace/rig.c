@@ -105,6 +105,17 @@ void rig_open(struct rig *rig, const char *const *args)
 	rig->files = g_strconcat(rig->dir, "/root/by-id/", id, NULL);
 }
 
+static void shell(char *command)
+{
+	char name[] = "sh", option[] = "-c";
+	char *argv[] = { name, option, command, NULL };
+	int status;
+
+	assert_true(g_spawn_sync(NULL, argv, NULL, G_SPAWN_SEARCH_PATH, NULL, NULL, NULL, NULL,
+				 &status, NULL));
+	assert_int_equal(status, 0);
+}
+
 void rig_close(struct rig *rig)
 {
 	g_autofree char *command = g_strdup_printf("rm -rf -- '%s'", rig->dir);
@@ -121,7 +132,7 @@ void rig_close(struct rig *rig)
 	kill(rig->sbxd, SIGTERM);
 	assert_int_equal(waitpid(rig->sbxd, &status, 0), rig->sbxd);
 	assert_int_equal(status, 0);
-	assert_int_equal(system(command), 0);
+	shell(command);
 	g_free(rig->dir);
 	g_free(rig->files);
 	g_free(rig->log);
@@ -179,5 +190,5 @@ void rig_sh(struct rig *rig, const char *text)
 	g_autofree char *quoted = g_shell_quote(rig->files);
 	g_autofree char *command = g_strdup_printf("cd %s && { %s\n}", quoted, text);
 
-	assert_int_equal(system(command), 0);
+	shell(command);
 }

@@ -880,7 +880,7 @@ static void test_workers(void **state)
 	open_with(&f, tools_args(state), 100);
 	for (unsigned int i = 0; i < G_N_ELEMENTS(workers); i++) {
 		workers[i] =
-			(struct worker){ &f, i, steps ? (unsigned int)atoi(steps) : 150, false };
+			(struct worker){ &f, i, steps ? (unsigned int)strtoul(steps, NULL, 10) : 150, false };
 		assert_int_equal(pthread_create(&threads[i], NULL, worker_run, &workers[i]), 0);
 	}
 	for (unsigned int i = 0; i < G_N_ELEMENTS(workers); i++)
