@@ -279,7 +279,7 @@ void job_take_record_locked(struct sbx_job *job, const struct sbx_job_record *re
 	 * read. */
 	if (job->ended && !was_known)
 		job->state = job->ended_state;
-	job_update_visible_locked(job, true);
+	job_update_visible_locked(job);
 	job_tell_waiters_locked(job, 0);
 }
 

@@ -14,7 +14,7 @@
  * fetched once; the spool of an ended job is read when the session has gone.
  *
  * What is shown never goes back: the log only grows, an offset stays valid. While a job runs its
- * visible size ends on a whole UTF-8 character (at most 3 bytes are held back until the next poll).
+ * visible size ends on a whole UTF-8 character (at most 3 bytes are held back until more comes).
  * A job that has written `exit` has ended: its log is what it held then; `exited` is shown only
  * when those bytes are all readable here.
  *

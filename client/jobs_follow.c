@@ -192,7 +192,7 @@ static unsigned int spool_tail_partial(const struct sbx_job *job)
 	return 0;
 }
 
-void job_update_visible_locked(struct sbx_job *job, bool grew)
+void job_update_visible_locked(struct sbx_job *job)
 {
 	uint64_t visible = job->spooled;
 
@@ -207,9 +207,9 @@ void job_update_visible_locked(struct sbx_job *job, bool grew)
 		job->visible = MAX(job->visible, job->remote_bytes);
 		return;
 	}
-	/* What was held back is shown when nothing came to complete it. */
-	if (grew)
-		visible -= spool_tail_partial(job);
+	/* What begins a character is shown with the rest of it, with what shows that it was none, or
+	 * at the end: a program may take its time between two bytes. */
+	visible -= spool_tail_partial(job);
 	job->visible = MAX(job->visible, visible);
 }
 
@@ -309,7 +309,7 @@ static bool poll_take_locked(struct sbx_jobs *jobs, struct sbx_job **polled,
 			job->wants_bytes = false;
 		grew |= job->spooled > before;
 		job->polled_ms = sent_ms;
-		job_update_visible_locked(job, job->spooled > before);
+		job_update_visible_locked(job);
 	}
 	jobs_spool_evict_locked(jobs);
 	for (size_t i = 0; i < n; i++)

@@ -132,6 +132,6 @@ void job_spool_remove_locked(struct sbx_job *job);
 /* Have a poll sent now. */
 void jobs_poll_now_locked(struct sbx_jobs *jobs);
 /* What is shown of a job's log and state follows from what is known. */
-void job_update_visible_locked(struct sbx_job *job, bool grew);
+void job_update_visible_locked(struct sbx_job *job);
 
 #endif
