@@ -85,6 +85,7 @@ void sbx_session_unref(struct sbx_session *session)
 	g_free(session->snapshot_created);
 	g_free(session->old_id);
 	g_free(session->old_root);
+	g_free(session->note);
 	g_free(session);
 }
 
@@ -312,6 +313,15 @@ static int session_reattach_once(struct sbx_session *session, bool *ret_relaid)
 	return r;
 }
 
+/* Let those who waited go on. */
+static void session_revived_locked(struct sbx_session *session, int result)
+{
+	session->reviving = false;
+	session->revivals++;
+	session->revival_result = result;
+	pthread_cond_broadcast(&session->changed);
+}
+
 static int session_revive_run(void *arg)
 {
 	struct sbx_session *session = arg;
@@ -331,6 +341,7 @@ static int session_revive_run(void *arg)
 	pthread_mutex_lock(&session->lock);
 	thawed = relaid ? session->thawed : NULL;
 	thawed_arg = session->thawed_arg;
+	session->in_thawed = r == 0 && thawed;
 	pthread_mutex_unlock(&session->lock);
 	if (r == 0 && thawed)
 		thawed(thawed_arg, &mend);
@@ -343,10 +354,8 @@ static int session_revive_run(void *arg)
 		session_saw_locked(session, SBX_SESSION_GONE);
 		session->gone_at_ms = sbx_clock_ms();
 	}
-	session->reviving = false;
-	session->revivals++;
-	session->revival_result = r;
-	pthread_cond_broadcast(&session->changed);
+	session->in_thawed = false;
+	session_revived_locked(session, r);
 	pthread_mutex_unlock(&session->lock);
 	return 0;
 }
@@ -427,14 +436,32 @@ int sbx_session_renew(struct sbx_session *session, const struct sbx_call *call,
 	struct sbx_failure failure = { 0 };
 	struct sbx_call own = *call;
 	g_autofree char *body = NULL;
+	struct sbx_wait wait;
 	int r;
 
 	own.failure = &failure;
+	r = sbx_wait_begin(&wait, call, &session->changed, &session->lock);
+	if (r < 0) {
+		g_free(ref);
+		return r;
+	}
 	pthread_mutex_lock(&session->lock);
+	while (r == 0 && session->reviving)
+		r = sbx_wait_for(&wait);
+	if (r == 0)
+		session->reviving = true;
 	body = g_strdup(session->body);
 	pthread_mutex_unlock(&session->lock);
+	sbx_wait_end(&wait);
+	if (r < 0) {
+		g_free(ref);
+		return r;
+	}
 	r = provider->ops->create(provider, &own, body, ref);
 	if (r < 0) {
+		pthread_mutex_lock(&session->lock);
+		session_revived_locked(session, -ESTALE);
+		pthread_mutex_unlock(&session->lock);
 		sbx_errlog_failure(session->errors, "create", NULL, r, &failure);
 		if (failure.maybe_done)
 			sbx_errlog_note(session->errors, "create", NULL, r,
@@ -455,7 +482,19 @@ int sbx_session_renew(struct sbx_session *session, const struct sbx_call *call,
 	pthread_mutex_unlock(&session->lock);
 	g_free(ref);
 	*ret_has_root_dir = body_has_root_dir(body);
-	return sbx_session_save(session);
+	r = sbx_session_save(session);
+	if (r < 0)
+		sbx_session_renew_undo(session, call);
+	return r;
+}
+
+void sbx_session_renew_done(struct sbx_session *session)
+{
+	pthread_mutex_lock(&session->lock);
+	g_clear_pointer(&session->old_id, g_free);
+	g_clear_pointer(&session->old_root, g_free);
+	session_revived_locked(session, 0);
+	pthread_mutex_unlock(&session->lock);
 }
 
 void sbx_session_renew_undo(struct sbx_session *session, const struct sbx_call *call)
@@ -473,6 +512,7 @@ void sbx_session_renew_undo(struct sbx_session *session, const struct sbx_call *
 	session->epoch++;
 	session_saw_locked(session, SBX_SESSION_GONE);
 	session->gone_at_ms = sbx_clock_ms();
+	session_revived_locked(session, -ESTALE);
 	pthread_mutex_unlock(&session->lock);
 	(void)provider->ops->destroy(provider, &own, id);
 	(void)sbx_session_save(session);
@@ -490,6 +530,16 @@ void sbx_session_on_thaw(struct sbx_session *session, sbx_session_thawed_fn fn, 
 	pthread_mutex_lock(&session->lock);
 	session->thawed = fn;
 	session->thawed_arg = arg;
+	while (!fn && session->in_thawed)
+		pthread_cond_wait(&session->changed, &session->lock);
+	pthread_mutex_unlock(&session->lock);
+}
+
+void sbx_session_set_note(struct sbx_session *session, const char *note)
+{
+	pthread_mutex_lock(&session->lock);
+	g_free(session->note);
+	session->note = g_strdup(note);
 	pthread_mutex_unlock(&session->lock);
 }
 
@@ -755,7 +805,7 @@ static const char *session_note_locked(const struct sbx_session *session)
 	case SBX_SESSION_UNREACHABLE:
 		return "the server does not answer; what is written is kept and sent when it does";
 	default:
-		return NULL;
+		return session->note;
 	}
 }
 

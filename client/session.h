@@ -149,11 +149,17 @@ int sbx_session_set_snapshot(struct sbx_session *session, const char *path, cons
 /*
  * A session that is gone gets a new one in its place: POST /sessions with the same body, under the
  * same name; epoch grows. *ret_has_root_dir: it is made from a rootDir, which needs no snapshot.
+ * From its success on requests of others wait, those with call->mending go on, until one of
+ * sbx_session_renew_done(): the new one is as it should be;
  * sbx_session_renew_undo(): delete the new one and be what it was.
  */
 int sbx_session_renew(struct sbx_session *session, const struct sbx_call *call,
 		      bool *ret_has_root_dir);
+void sbx_session_renew_done(struct sbx_session *session);
 void sbx_session_renew_undo(struct sbx_session *session, const struct sbx_call *call);
+
+/* What status says while nothing worse is the matter; NULL: nothing. */
+void sbx_session_set_note(struct sbx_session *session, const char *note);
 
 /* Verbs. reattach: alive → 0 and epoch grows; not alive → -ESTALE. refresh: epoch grows. */
 int sbx_session_reattach(struct sbx_session *session, const struct sbx_call *call);
@@ -163,7 +169,7 @@ void sbx_session_refresh(struct sbx_session *session);
  * Called (without a lock held, from the thread that revived) after a thaw or resume whenever the
  * epoch grew because the remote tree was laid anew; the workspace puts back there what the thaw
  * lost. Requests of others wait meanwhile; those of the hook carry call->mending. One per session;
- * NULL removes.
+ * NULL removes it, and waits until it has returned.
  */
 typedef void (*sbx_session_thawed_fn)(void *arg, const struct sbx_call *call);
 void sbx_session_on_thaw(struct sbx_session *session, sbx_session_thawed_fn fn, void *arg);

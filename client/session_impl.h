@@ -57,6 +57,8 @@ struct sbx_session {
 	int64_t gone_at_ms; /* monotonic, when `alive: false` was believed */
 	sbx_session_thawed_fn thawed;
 	void *thawed_arg;
+	bool in_thawed; /* it is being called */
+	char *note; /* NULL: nothing to say */
 
 	bool down; /* a call has timed out: fail fast */
 	bool probing;

@@ -339,7 +339,8 @@ int sbx_snapshot_hydrate(struct sbx_workspace *ws, const struct sbx_call *call, 
 	say(&laying, "reading the snapshot");
 	r = sbx_snapshots_load(dir, session_name, chosen, call, &laying.archive_fd, &laying.receipt,
 			       &laying.archive, ret_message);
-	if (r == 0)
+	/* In a new session what is unsent comes last, over what the snapshot has. */
+	if (r == 0 && !call->mending)
 		r = sbx_ws_sync(ws, call);
 	if (r == 0)
 		r = lay(&laying, dirfd, over, ret_message);
@@ -362,6 +363,7 @@ int sbx_snapshot_resume(struct sbx_workspace *ws, const struct sbx_call *call, b
 	struct sbx_session *session = sbx_workspace_session(ws);
 	struct sbx_statedir *dir = sbx_session_statedir(session);
 	g_autofree char *session_name = sbx_session_name(session);
+	struct sbx_call mending = *call;
 	g_autofree char *name = NULL;
 	bool has_root_dir = false;
 	int r;
@@ -400,8 +402,9 @@ int sbx_snapshot_resume(struct sbx_workspace *ws, const struct sbx_call *call, b
 	if (r < 0)
 		return r;
 	sbx_ws_refresh(ws);
+	mending.mending = true;
 	if (name && !has_root_dir)
-		r = sbx_snapshot_hydrate(ws, call, name, true, progress, ret_message);
+		r = sbx_snapshot_hydrate(ws, &mending, name, true, progress, ret_message);
 	if (r < 0) {
 		sbx_session_renew_undo(session, call);
 		sbx_ws_refresh(ws);
@@ -410,6 +413,8 @@ int sbx_snapshot_resume(struct sbx_workspace *ws, const struct sbx_call *call, b
 	if (!*ret_message)
 		*ret_message = g_strdup(has_root_dir ? "made again from its rootDir"
 						     : "made again, empty");
+	sbx_session_renew_done(session);
+	sbx_session_set_note(session, NULL);
 	/* What waited for the session goes to the new one. */
 	(void)sbx_ws_sync(ws, call);
 	return 0;

@@ -238,7 +238,8 @@ int sbx_names_probe(struct sbx_names *names, const struct sbx_call *call,
 	if (r < 0)
 		return r;
 	pthread_mutex_lock(&names->lock);
-	while (r == 0 && names->probing)
+	/* Who asks may wait for what is being mended, so that one can't wait for it. */
+	while (r == 0 && names->probing && !call->mending)
 		r = sbx_wait_for(&wait);
 	epoch = names->epoch;
 	if (r == 0 && names->probe && names->probe_epoch == epoch) {
@@ -247,7 +248,7 @@ int sbx_names_probe(struct sbx_names *names, const struct sbx_call *call,
 		sbx_wait_end(&wait);
 		return 0;
 	}
-	if (r == 0)
+	if (r == 0 && !call->mending)
 		names->probing = true;
 	pthread_mutex_unlock(&names->lock);
 	sbx_wait_end(&wait);
@@ -257,7 +258,8 @@ int sbx_names_probe(struct sbx_names *names, const struct sbx_call *call,
 	r = probe_ask(names, call, &probe);
 
 	pthread_mutex_lock(&names->lock);
-	names->probing = false;
+	if (!call->mending)
+		names->probing = false;
 	if (r == 0) {
 		g_ptr_array_add(names->probes, probe);
 		names->probe = probe;
