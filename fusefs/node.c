@@ -531,6 +531,23 @@ void node_remembered(struct node_table *table, struct node *node, struct sbx_att
 	pthread_mutex_unlock(&table->lock);
 }
 
+void node_set_atime(struct node_table *table, struct node *node, int64_t atime_ns)
+{
+	pthread_mutex_lock(&table->lock);
+	node->atime_ns = atime_ns;
+	pthread_mutex_unlock(&table->lock);
+}
+
+int64_t node_atime(struct node_table *table, struct node *node)
+{
+	int64_t atime_ns;
+
+	pthread_mutex_lock(&table->lock);
+	atime_ns = node->atime_ns;
+	pthread_mutex_unlock(&table->lock);
+	return atime_ns;
+}
+
 void node_set_size(struct node_table *table, struct node *node, uint64_t size, int64_t mtime_ns)
 {
 	pthread_mutex_lock(&table->lock);

@@ -65,6 +65,7 @@ struct node {
 	uint64_t st_ino; /* [t] what is shown; 0: nothing yet */
 	uint64_t size; /* [t] as last shown, for answers while the sandbox can't be asked */
 	int64_t mtime_ns; /* [t] */
+	int64_t atime_ns; /* [t] as a program here set it; 0: none did */
 	uint64_t version; /* [t] of the content that the kernel's pages may hold; 0: none */
 };
 
@@ -152,6 +153,9 @@ void node_set_ino(struct node_table *table, struct node *node, uint64_t st_ino);
 uint64_t node_shown(struct node_table *table, struct node *node);
 /* What was shown of @node last, as far as a node keeps it: for when nothing can be asked. */
 void node_remembered(struct node_table *table, struct node *node, struct sbx_attr *ret_attr);
+/* The time of last access that a program here set (0: none): the sandbox's is not asked for. */
+void node_set_atime(struct node_table *table, struct node *node, int64_t atime_ns);
+int64_t node_atime(struct node_table *table, struct node *node);
 /* Size and time of a file of ours, for node_remembered(). */
 void node_set_size(struct node_table *table, struct node *node, uint64_t size, int64_t mtime_ns);
 

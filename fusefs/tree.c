@@ -11,6 +11,7 @@
 #include "fusefs/fsession.h"
 #include "fusefs/notify.h"
 #include "fusefs/op.h"
+#include "fusefs/text.h"
 #include "fusefs/tree_file.h"
 
 /* A path that failed because a directory above it moved meanwhile is tried again so often. */
@@ -32,24 +33,36 @@ static bool is_left_out(const char *path)
 	return strcmp(path, "/proc") == 0 || strcmp(path, "/sys") == 0 || strcmp(path, "/dev") == 0;
 }
 
-void tree_stat(const struct fs *fs, const struct sbx_attr *attr, uint64_t st_ino,
-	       struct stat *ret_st)
+static void set_time(struct timespec *time, int64_t ns)
 {
+	time->tv_sec = (time_t)(ns / 1000000000);
+	time->tv_nsec = (long)(ns % 1000000000);
+	if (time->tv_nsec < 0) {
+		time->tv_sec--;
+		time->tv_nsec += 1000000000;
+	}
+}
+
+/* The attributes of @node as they are shown. @told: as node_show(). */
+static void show(struct op *op, struct node *node, const struct sbx_attr *attr, bool told,
+		 struct stat *ret_st)
+{
+	const struct fs_config *config = &op->fs->config;
+	int64_t atime_ns = node_atime(op->fs->nodes, node);
+
 	memset(ret_st, 0, sizeof(*ret_st));
-	ret_st->st_ino = st_ino;
+	ret_st->st_ino = node_show(op->fs->nodes, node, attr, told);
 	ret_st->st_mode = (attr->mode & S_IFMT) |
-			  (attr->mode & 0777 & (S_ISLNK(attr->mode) ? 0777 : ~fs->config.umask));
+			  (attr->mode & 0777 & (S_ISLNK(attr->mode) ? 0777 : ~config->umask));
 	ret_st->st_nlink = attr->nlink;
-	ret_st->st_uid = fs->config.uid;
-	ret_st->st_gid = fs->config.gid;
+	ret_st->st_uid = config->uid;
+	ret_st->st_gid = config->gid;
 	ret_st->st_size = (off_t)attr->size;
 	ret_st->st_blocks = (blkcnt_t)attr->blocks;
 	ret_st->st_blksize = TREE_BLOCK_SIZE;
-	ret_st->st_mtim.tv_sec = (time_t)(attr->mtime_ns / 1000000000);
-	ret_st->st_mtim.tv_nsec = (long)(attr->mtime_ns % 1000000000);
-	ret_st->st_ctim.tv_sec = (time_t)(attr->ctime_ns / 1000000000);
-	ret_st->st_ctim.tv_nsec = (long)(attr->ctime_ns % 1000000000);
-	ret_st->st_atim = ret_st->st_mtim;
+	set_time(&ret_st->st_mtim, attr->mtime_ns);
+	set_time(&ret_st->st_ctim, attr->ctime_ns);
+	set_time(&ret_st->st_atim, atime_ns ? atime_ns : attr->mtime_ns);
 }
 
 /* Another name of the file may change it behind this node's back: the kernel must ask each time. */
@@ -75,7 +88,7 @@ int tree_enter(struct op *op, struct node *dir, const char *name, const struct s
 	r = node_enter(op->fs->nodes, dir, name, &spec, &entry.node);
 	if (r < 0)
 		return r;
-	tree_stat(op->fs, attr, node_show(op->fs->nodes, entry.node, attr, told), &entry.st);
+	show(op, entry.node, attr, told, &entry.st);
 	entry.attr_valid_ms = attr_valid(attr, valid_ms);
 	*ret_entry = entry;
 	return 0;
@@ -142,7 +155,7 @@ static void stat_removed(struct op *op, struct node *node, struct stat *ret_st)
 	node_remembered(op->fs->nodes, node, &attr);
 	attr.nlink = 0;
 	attr.mode = S_IFDIR | 0700;
-	tree_stat(op->fs, &attr, node_show(op->fs->nodes, node, &attr, true), ret_st);
+	show(op, node, &attr, true, ret_st);
 }
 
 /* The attributes of an open file that has lost its name. */
@@ -196,7 +209,7 @@ static int tree_getattr(struct op *op, struct node *node, struct stat *ret_st,
 	if ((attr.mode & S_IFMT) != node->type)
 		return -ESTALE;
 show:
-	tree_stat(op->fs, &attr, node_show(op->fs->nodes, node, &attr, true), ret_st);
+	show(op, node, &attr, true, ret_st);
 	*ret_valid_ms = attr_valid(&attr, valid_ms);
 	return 0;
 }
@@ -246,7 +259,12 @@ static int tree_setattr(struct op *op, struct node *node, struct handle *handle,
 		handle_put(op, held);
 	if (r < 0)
 		return r;
-	tree_stat(op->fs, &attr, node_show(op->fs->nodes, node, &attr, true), ret_st);
+	if (change->set & (OP_SET_ATIME | OP_SET_ATIME_NOW))
+		node_set_atime(op->fs->nodes, node,
+			       change->set & OP_SET_ATIME	? change->atime_ns
+			       : change->set & OP_SET_MTIME_NOW ? 0
+								: text_now_ns());
+	show(op, node, &attr, true, ret_st);
 	*ret_valid_ms = 0;
 	return 0;
 }

@@ -17,7 +17,6 @@
 #define TREE_BLOCK_SIZE (128 * 1024)
 
 struct entry;
-struct fs;
 struct handle;
 struct node;
 struct op;
@@ -35,9 +34,7 @@ int tree_handle_getattr(struct op *op, struct handle *handle, struct sbx_attr *r
 /* Before a getattr of the regular file @node: the caller's unsent bytes of it go first. */
 int tree_before_stat(struct op *op, struct node *node, const char *path);
 
-/* tree.c: attributes as they are shown, and the node of a name with them. */
-void tree_stat(const struct fs *fs, const struct sbx_attr *attr, uint64_t st_ino,
-	       struct stat *ret_st);
+/* tree.c: the node of a name, with its attributes. */
 int tree_enter(struct op *op, struct node *dir, const char *name, const struct sbx_attr *attr,
 	       int64_t valid_ms, bool told, struct entry *ret_entry);
 
