@@ -52,6 +52,8 @@ struct transfer {
 	struct http_conn *conn;
 
 	int64_t body_read; /* how far libcurl has read the request's body */
+	int64_t body_end; /* of one whose length was not known, once it was read to its end */
+	bool body_ended;
 	bool was_whole; /* all of it may have left on a connection that libcurl gave up */
 	bool reply_started;
 	bool begun; /* the body's beginning was looked at */
@@ -255,6 +257,18 @@ static int64_t sent_bytes(const struct transfer *transfer)
 	return up;
 }
 
+/* The length of the request's body; INT64_MAX: not known yet. */
+static int64_t body_size(const struct transfer *transfer)
+{
+	const struct sbx_source *body = transfer->request->body;
+
+	if (body == NULL)
+		return 0;
+	if (body->len_bytes >= 0)
+		return body->len_bytes;
+	return transfer->body_ended ? transfer->body_end : INT64_MAX;
+}
+
 static size_t on_read(char *buf, size_t size, size_t count, void *arg)
 {
 	struct transfer *transfer = arg;
@@ -269,12 +283,17 @@ static size_t on_read(char *buf, size_t size, size_t count, void *arg)
 	 */
 	if (transfer->body_read > 0 && sent_bytes(transfer) == 0)
 		transfer->body_read = 0;
-	left = body->len_bytes - transfer->body_read;
+	left = body_size(transfer) - transfer->body_read;
 	if (left <= 0)
 		return 0;
 	if ((int64_t)room > left)
 		room = (size_t)left;
 	n = body->read_at(body->arg, buf, room, transfer->body_read);
+	if (n == 0 && body->len_bytes < 0) {
+		transfer->body_end = transfer->body_read;
+		transfer->body_ended = true;
+		return 0;
+	}
 	if (n <= 0 || (size_t)n > room) {
 		attempt_fail(transfer->attempt, SBX_FAIL_LOCAL, n < 0 ? (int)n : -EIO,
 			     "what was to be sent could not be read");
@@ -291,7 +310,7 @@ static size_t on_read(char *buf, size_t size, size_t count, void *arg)
 static int on_seek(void *arg, curl_off_t offset, int origin)
 {
 	struct transfer *transfer = arg;
-	int64_t len = transfer->request->body->len_bytes;
+	int64_t len = body_size(transfer);
 
 	if (origin != SEEK_SET || offset < 0 || offset > len)
 		return CURL_SEEKFUNC_FAIL;
@@ -545,7 +564,8 @@ static void set_request(struct transfer *transfer, const struct sbx_endpoint *en
 	curl_easy_setopt(easy, CURLOPT_URL, url);
 	if (request->body != NULL) {
 		int64_t len = request->body->len_bytes;
-		long buffer = len > UPLOAD_BUFFER_SMALL ? UPLOAD_BUFFER : UPLOAD_BUFFER_SMALL;
+		long buffer = body_size(transfer) > UPLOAD_BUFFER_SMALL ? UPLOAD_BUFFER
+									: UPLOAD_BUFFER_SMALL;
 
 		curl_easy_setopt(easy, CURLOPT_UPLOAD, 1L);
 		curl_easy_setopt(easy, CURLOPT_INFILESIZE_LARGE, (curl_off_t)len);
@@ -651,7 +671,7 @@ static bool drive(struct transfer *transfer, const struct sbx_call *call, CURLco
 {
 	struct http_attempt *attempt = transfer->attempt;
 	CURLM *multi = transfer->conn->multi;
-	int64_t body_len = transfer->request->body != NULL ? transfer->request->body->len_bytes : 0;
+	int64_t body_len = body_size(transfer);
 	int64_t moved_before = 0;
 	bool unlimited = false;
 
@@ -716,7 +736,7 @@ static void note_facts(struct transfer *transfer)
 	attempt->facts.reused_connection = attempt->facts.connected && connects == 0;
 	attempt->facts.reply_started = transfer->reply_started;
 	attempt->facts.body_whole =
-		body == NULL || transfer->was_whole || sent_bytes(transfer) >= body->len_bytes;
+		body == NULL || transfer->was_whole || sent_bytes(transfer) >= body_size(transfer);
 	attempt->bytes_in = (uint64_t)down;
 	attempt->bytes_out = (uint64_t)sent_bytes(transfer);
 	attempt->connects = (unsigned int)connects;
