@@ -7,6 +7,7 @@
 
 #include "client/apply.h"
 #include "client/session.h"
+#include "client/workspace/early.h"
 #include "client/workspace/files_impl.h"
 #include "client/workspace/names.h"
 #include "client/workspace/op.h"
@@ -111,6 +112,7 @@ ssize_t sbx_file_write(struct sbx_file *file, const struct sbx_call *call, const
 {
 	struct sbx_node_file *node = file->node;
 	bool arm = false;
+	bool early = false;
 	int r;
 
 	(void)call;
@@ -129,6 +131,7 @@ ssize_t sbx_file_write(struct sbx_file *file, const struct sbx_call *call, const
 	if (r == 0) {
 		file->wrote = true;
 		nfile_changed_locked(node, true);
+		early = early_wrote_locked(node, offset, size);
 		arm = file->flags & O_APPEND && node->append_due_ms == 0 && !node->detached;
 		if (arm)
 			node->append_due_ms = sbx_clock_ms() + APPEND_DELAY_MS;
@@ -137,6 +140,8 @@ ssize_t sbx_file_write(struct sbx_file *file, const struct sbx_call *call, const
 	nfile_settle_ref(node);
 	if (arm)
 		append_arm(node->files, APPEND_DELAY_MS);
+	if (early)
+		early_start(node);
 	return r < 0 ? r : (ssize_t)size;
 }
 
@@ -148,6 +153,7 @@ static int node_resize_locked(struct sbx_node_file *node, uint64_t size)
 		r = node_drop_mtime_locked(node);
 	if (r == 0)
 		r = sbx_spool_truncate(node->spool, size);
+	early_stop_locked(node);
 	if (r == 0)
 		nfile_changed_locked(node, true);
 	return r;

@@ -9,6 +9,7 @@
 #include "client/apply.h"
 #include "client/session.h"
 #include "client/task.h"
+#include "client/workspace/early.h"
 #include "client/workspace/files_impl.h"
 #include "client/workspace/names.h"
 #include "client/workspace/op.h"
@@ -52,6 +53,7 @@ static void node_free(struct sbx_node_file *node)
 	else
 		sbx_spool_close(node->spool);
 	sbx_content_unref(node->content);
+	early_free(node->early);
 	pthread_cond_destroy(&node->changed);
 	pthread_mutex_destroy(&node->lock);
 	g_free(node->held);
@@ -329,6 +331,7 @@ int nfile_restart_locked(struct sbx_node_file *node, unsigned int flags, mode_t 
 		sbx_version_of(&node->attr, &meta.base);
 		meta.mode = node->attr.mode & 0777;
 	}
+	early_stop_locked(node);
 	if (node->spool) {
 		const struct sbx_spool_meta *old = sbx_spool_meta(node->spool);
 
@@ -497,6 +500,7 @@ static void node_detach(struct sbx_node_file *node, const char *held)
 	node->in_table = false;
 	sbx_names_clear_local(files->names, node->path);
 	node->detached = true;
+	early_stop_locked(node);
 	node->failed = false;
 	node->held = g_strdup(held);
 	if (node->content)

@@ -29,6 +29,7 @@
 #include "client/workspace/spool.h"
 #include "client/workspace/workspace.h"
 
+struct early;
 struct sbx_task_pool;
 
 struct sbx_files {
@@ -82,6 +83,9 @@ struct sbx_node_file {
 	uint64_t progress; /* grows while a publish gets on */
 	bool failed; /* the last attempt failed: a retry is due */
 	unsigned int stat_run; /* publications caused by fstat since the file was opened */
+	struct early *early; /* an upload under way (early.h); NULL: none */
+	bool early_tried; /* since the last publish */
+
 	int64_t append_due_ms; /* monotonic: when appended bytes are to be sent; 0: none */
 };
 

@@ -6,6 +6,7 @@
 #include "client/errlog.h"
 #include "client/session.h"
 #include "client/task.h"
+#include "client/workspace/early.h"
 #include "client/workspace/files_impl.h"
 #include "client/workspace/names.h"
 #include "client/workspace/random.h"
@@ -136,6 +137,7 @@ static void publish_note_locked(struct sbx_node_file *node, uint64_t seq, int r,
 	}
 	node->sent_seq = seq;
 	node->written = node->write_seq > seq;
+	node->early_tried = false;
 	node->failed = false;
 	if (sent->known) {
 		node->attr = sent->attr;
@@ -163,6 +165,7 @@ static void publish_attempt(struct sbx_node_file *node)
 	struct sbx_spool_view view = { .fd = -1 };
 	struct sbx_sent sent = { .known = false };
 	struct sbx_content *base = NULL;
+	g_autofree char *stage = NULL;
 	g_autofree char *path = NULL;
 	bool first_failure;
 	uint64_t seq = 0;
@@ -176,13 +179,21 @@ static void publish_attempt(struct sbx_node_file *node)
 	r = publish_view_locked(node, &view, &seq);
 	if (r == 0)
 		r = publish_base_locked(node, &call, &view, &base);
+	if (r == 0)
+		stage = early_finish_locked(node, &view);
 	pthread_mutex_unlock(&node->lock);
 	sending.path = path;
+	sending.stage = stage;
 	sending.view = &view;
 	sending.base = base;
 	sending.opid = view.meta.attempt_id[0] ? view.meta.attempt_id : NULL;
 	if (r == 0)
 		r = sbx_send(&sending, &call, &sent);
+	if (r < 0 && stage && !sent.in_doubt) {
+		/* It may be gone from there; all that is needed is still here. */
+		sending.stage = NULL;
+		r = sbx_send(&sending, &call, &sent);
+	}
 	pthread_mutex_lock(&node->lock);
 	publish_note_locked(node, seq, r, &sent);
 	pthread_mutex_unlock(&node->lock);

@@ -13,8 +13,6 @@
 #include "client/workspace/spool.h"
 #include "client/workspace/upload.h"
 
-/* One staged file: less than what a PUT carries, and kind to a server that holds it in memory. */
-#define STAGE_BYTES ((uint64_t)1 << 30)
 /* Zeros that are worth a request's trouble to leave out. */
 #define HOLES_BYTES ((uint64_t)1 << 20)
 /* More zeros between appended bytes than one would send. */
@@ -79,7 +77,7 @@ static int ops_run(const struct sbx_sending *sending, const struct sbx_call *cal
 
 /* Staging -------------------------------------------------------------------------------------- */
 
-static char *stage_name(void)
+char *sbx_stage_name(void)
 {
 	char random[32 + 1];
 
@@ -137,12 +135,12 @@ static int stage_all(const struct sbx_sending *sending, const struct sbx_call *c
 {
 	int r = 0;
 
-	for (uint64_t at = 0; r == 0 && at < upload->len_bytes; at += STAGE_BYTES) {
-		char *name = stage_name();
+	for (uint64_t at = 0; r == 0 && at < upload->len_bytes; at += SBX_STAGE_BYTES) {
+		char *name = sbx_stage_name();
 
 		g_ptr_array_add(stages, name);
 		r = stage_put(sending, call, name, upload, at,
-			      MIN(STAGE_BYTES, upload->len_bytes - at));
+			      MIN(SBX_STAGE_BYTES, upload->len_bytes - at));
 	}
 	return r;
 }
@@ -196,15 +194,15 @@ static GArray *pieces_place(const GArray *pieces, const uint8_t *data, const GPt
 		uint64_t left = piece.content.len;
 
 		do {
-			uint64_t room = STAGE_BYTES - at % STAGE_BYTES;
+			uint64_t room = SBX_STAGE_BYTES - at % SBX_STAGE_BYTES;
 
 			piece.content.len = MIN(left, room);
 			piece.content.data = data ? data + at : NULL;
 			piece.content.stage = NULL;
 			piece.content.stage_offset = 0;
 			if (!data && left > 0) {
-				piece.content.stage = stages->pdata[at / STAGE_BYTES];
-				piece.content.stage_offset = at % STAGE_BYTES;
+				piece.content.stage = stages->pdata[at / SBX_STAGE_BYTES];
+				piece.content.stage_offset = at % SBX_STAGE_BYTES;
 			}
 			g_array_append_val(placed, piece);
 			piece.offset += piece.content.len;
@@ -250,12 +248,13 @@ static int send_whole_inline(const struct sbx_sending *sending, const struct sbx
 static int send_whole_staged(const struct sbx_sending *sending, const struct sbx_call *call,
 			     const struct sbx_upload *upload, struct sbx_sent *sent)
 {
-	g_autofree char *stage = stage_name();
+	g_autofree char *stage = sending->stage ? g_strdup(sending->stage) : sbx_stage_name();
 	struct send_ops ops = { .n = 0 };
 	struct sbx_op *op;
-	int r;
+	int r = 0;
 
-	r = stage_put(sending, call, stage, upload, 0, upload->len_bytes);
+	if (!sending->stage)
+		r = stage_put(sending, call, stage, upload, 0, upload->len_bytes);
 	if (r < 0)
 		return r;
 	op = ops_add(&ops, SBX_DO_SAVE, sending->path);
@@ -273,7 +272,7 @@ static int send_whole_parts(const struct sbx_sending *sending, const struct sbx_
 	g_autoptr(GPtrArray) stages = g_ptr_array_new_with_free_func(g_free);
 	g_autoptr(GArray) pieces = g_array_new(FALSE, FALSE, sizeof(struct sbx_apply_piece));
 	g_autoptr(GArray) placed = NULL;
-	g_autofree char *target = stage_name();
+	g_autofree char *target = sbx_stage_name();
 	struct sbx_upload upload;
 	int r;
 
@@ -327,12 +326,12 @@ static int send_whole(const struct sbx_sending *sending, const struct sbx_call *
 	struct sbx_upload upload;
 	int r = -E2BIG;
 
-	if (layout->size_bytes > STAGE_BYTES ||
+	if (layout->size_bytes > SBX_STAGE_BYTES ||
 	    (zeros > HOLES_BYTES && zeros > layout->size_bytes / 2))
 		return send_whole_parts(sending, call, sent);
 	sbx_upload_init(&upload, sending->view);
 	sbx_upload_add(&upload, 0, layout->size_bytes);
-	if (upload.len_bytes <= SBX_INLINE_BYTES)
+	if (upload.len_bytes <= SBX_INLINE_BYTES && !sending->stage)
 		r = send_whole_inline(sending, call, &upload, sent);
 	if (r == -E2BIG)
 		r = send_whole_staged(sending, call, &upload, sent);

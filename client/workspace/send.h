@@ -21,6 +21,8 @@
 #include "client/attr.h"
 
 #define SBX_INLINE_BYTES ((uint64_t)64 << 10)
+/* One staged file: less than what a PUT carries, and kind to a server that holds it in memory. */
+#define SBX_STAGE_BYTES ((uint64_t)1 << 30)
 
 struct sbx_call;
 struct sbx_content;
@@ -34,6 +36,7 @@ struct sbx_sending {
 	const char *path;
 	const struct sbx_spool_view *view;
 	struct sbx_content *base; /* NULL where no byte of the base is needed without exec */
+	const char *stage; /* a staged file that has all of a whole view; NULL: none */
 	const char *opid; /* of the request that appends; NULL: no append, or never tried before */
 	void (*progress)(void *arg); /* bytes have gone */
 	void *arg;
@@ -44,6 +47,9 @@ struct sbx_sent {
 	struct sbx_attr attr;
 	bool in_doubt; /* of a failure: the sandbox may have done it nevertheless */
 };
+
+/* A new name to stage content under. g_free(). */
+char *sbx_stage_name(void);
 
 /* *ret_sent is set in any case. */
 int sbx_send(const struct sbx_sending *sending, const struct sbx_call *call,
