@@ -1,5 +1,6 @@
 /*
- * session_impl - what session.c (one session and its requests) and sessions.c (the table) share.
+ * session_impl - what session.c (one session and its requests), session_revive.c (how it comes back)
+ * and sessions.c (the table) share.
  * Nobody else includes it. The locks are described in session.h.
  */
 #ifndef SBX_CLIENT_SESSION_IMPL_H
@@ -71,6 +72,17 @@ struct sbx_session {
 struct sbx_session *sbx_session_new(struct sbx_sessions *sessions, const char *name, const char *id,
 				    const char *root, const char *body, const char *tag,
 				    int *ret_err);
+
+/* The state that was seen; _locked: under session->lock. */
+void session_saw(struct sbx_session *session, enum sbx_session_state state);
+void session_saw_locked(struct sbx_session *session, enum sbx_session_state state);
+
+/* Have the session revived, by one caller at a time. @seen: session->revivals when the request
+ * that found no session was sent; a revival since then is not repeated. Takes session->lock. */
+int session_revive(struct sbx_session *session, const struct sbx_call *call, uint64_t seen);
+
+/* sbx_session_unref() for tasks. */
+void session_put_arg(void *session);
 
 /* Write session.json and state.json. Takes session->lock. */
 int sbx_session_save(struct sbx_session *session);

@@ -42,6 +42,8 @@ void ino_give(struct ino_table *table, uint64_t held);
 
 /* Jobs and their files, by number (sessionjobs.h). */
 #define INO_JOB_BITS UINT64_C(0xfffffffc00000000)
+/* Files and directories in snapshots/, by a hash of their names (snapshotdir.h). */
+#define INO_SNAPSHOT_BITS UINT64_C(0xfffffffd00000000)
 /* Above what private numbers reach: files in memory (scratch.h), and names without a node. */
 #define INO_SCRATCH_BITS UINT64_C(0xfffffffe00000000)
 #define INO_NAME_BITS	 UINT64_C(0xffffffff00000000)

@@ -232,6 +232,8 @@ static int make_once(struct making *making, bool by_exec, char **ret_message)
 		return r;
 	say(making->progress, "reading the archive");
 	sbx_tar_limits_init(&limits);
+	/* The sandbox's tar takes what the server leaves out. */
+	limits.skip_special = by_exec;
 	r = sbx_tar_read(making->spool.fd, making->call, &limits, told_bytes,
 			 (void *)making->progress, &making->archive, ret_message);
 	if (r < 0)

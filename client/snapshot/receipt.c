@@ -8,6 +8,8 @@
 #include "client/apply.h"
 #include "client/attr.h"
 #include "client/json.h"
+#include "client/snapshot/snapshot.h"
+#include "client/workspace/path.h"
 #include "client/workspace/walk.h"
 
 #define ENTRIES_MAX	 4000000
@@ -97,15 +99,24 @@ static struct sbx_receipt_entry *entry_from_walk(const struct sbx_walk_entry *se
 	return entry;
 }
 
+/* @users (may be NULL): member to the path of the first entry whose content it is. */
 static void fill_content(struct sbx_receipt_entry *entry, const struct sbx_tar_list *archive,
-			 const struct sbx_tar_member *member)
+			 const struct sbx_tar_member *member, GHashTable *users)
 {
+	const char *user;
+
 	if (member && member->is_hardlink)
 		member = sbx_tar_find(archive, member->link);
 	if (!member || member->type != S_IFREG) {
 		entry->missing = true;
 		return;
 	}
+	/* Names of one file when it was archived, whatever became of them. */
+	user = users ? g_hash_table_lookup(users, member) : NULL;
+	if (user)
+		entry->same_as = g_strdup(user);
+	else if (users)
+		g_hash_table_insert(users, (void *)member, entry->path);
 	if (entry->size != member->size) {
 		entry->unstable = true;
 		entry->size = member->size;
@@ -118,6 +129,7 @@ static void fill_from_walks(struct sbx_receipt *receipt, const struct sbx_tar_li
 {
 	g_autoptr(GHashTable) first_names =
 		g_hash_table_new_full(g_str_hash, g_str_equal, g_free, NULL);
+	g_autoptr(GHashTable) users = g_hash_table_new(g_direct_hash, g_direct_equal);
 
 	for (guint i = 0; i < after->entries->len; i++) {
 		const struct sbx_walk_entry *seen = g_ptr_array_index(after->entries, i);
@@ -133,13 +145,13 @@ static void fill_from_walks(struct sbx_receipt *receipt, const struct sbx_tar_li
 		entry->unstable = !earlier || !walk_same(earlier, seen);
 		member = find_member(archive, after, seen->path, &entry->member);
 		if (S_ISREG(entry->mode))
-			fill_content(entry, archive, member);
+			fill_content(entry, archive, member, users);
 		/* One that came between archive and look is not of this snapshot. */
 		if (!earlier && entry->missing) {
 			entry_free(entry);
 			continue;
 		}
-		if (S_ISREG(entry->mode) && seen->attr.nlink > 1) {
+		if (S_ISREG(entry->mode) && seen->attr.nlink > 1 && !entry->same_as) {
 			char *key = g_strdup_printf("%" G_GUINT64_FORMAT ":%" G_GUINT64_FORMAT,
 						    seen->attr.dev, seen->attr.ino);
 			const char *first = g_hash_table_lookup(first_names, key);
@@ -164,7 +176,7 @@ static void fill_from_walks(struct sbx_receipt *receipt, const struct sbx_tar_li
 		entry = entry_from_walk(earlier);
 		entry->unstable = true;
 		if (S_ISREG(entry->mode))
-			fill_content(entry, archive, member);
+			fill_content(entry, archive, member, users);
 		g_ptr_array_add(receipt->entries, entry);
 	}
 }
@@ -189,7 +201,7 @@ static void fill_from_archive(struct sbx_receipt *receipt, const struct sbx_tar_
 		entry->size = member->size;
 		if (member->is_hardlink) {
 			entry->same_as = g_strdup(member->link);
-			fill_content(entry, archive, member);
+			fill_content(entry, archive, member, NULL);
 			entry->unstable = false;
 		} else {
 			entry->link = g_strdup(member->link);
@@ -377,6 +389,13 @@ char *sbx_receipt_print(const struct sbx_receipt *receipt)
 	return g_string_free(text, FALSE);
 }
 
+/* A name in the workspace: none that leads out, whoever wrote the receipt. */
+static bool path_is_sound(const char *path)
+{
+	return path && path[0] && path[0] != '/' && sbx_path_check(path) == 0 &&
+	       !sbx_path_is_within(path, SBX_WORK_DIR);
+}
+
 static int entry_parse(const struct sbx_json *object, struct sbx_receipt *receipt)
 {
 	struct sbx_receipt_entry *entry = g_new0(struct sbx_receipt_entry, 1);
@@ -387,7 +406,7 @@ static int entry_parse(const struct sbx_json *object, struct sbx_receipt *receip
 	int r = -EBADMSG;
 
 	entry->path = get_bytes(object, "path", "path64");
-	if (!entry->path || sbx_json_get_string(object, "type", 16, &type) < 0 ||
+	if (!path_is_sound(entry->path) || sbx_json_get_string(object, "type", 16, &type) < 0 ||
 	    sbx_json_get_string(object, "mode", 8, &mode) < 0 ||
 	    !g_ascii_string_to_unsigned(mode, 8, 0, 07777, &bits, NULL) ||
 	    sbx_json_get_string(object, "mtimeNs", 24, &mtime) < 0 ||
@@ -402,7 +421,9 @@ static int entry_parse(const struct sbx_json *object, struct sbx_receipt *receip
 	entry->member = get_bytes(object, "member", "member64");
 	entry->unstable = sbx_json_get_bool(object, "unstable", &flag) == 0 && flag;
 	entry->missing = sbx_json_get_bool(object, "missing", &flag) == 0 && flag;
-	if (S_ISLNK(entry->mode) && !entry->link)
+	if (S_ISLNK(entry->mode) ? !entry->link || !entry->link[0] : entry->link != NULL)
+		goto out;
+	if (entry->same_as && (!S_ISREG(entry->mode) || !path_is_sound(entry->same_as)))
 		goto out;
 	if (S_ISREG(entry->mode)) {
 		if (sbx_json_get_int(object, "size", 0, INT64_MAX / 2, &size) < 0)
@@ -435,6 +456,8 @@ static int head_parse(const struct sbx_json *object, struct sbx_receipt *receipt
 	    sbx_json_get_string(archive, "sha256", 64, &hex) < 0 ||
 	    hex_parse(hex, receipt->archive_sha256) < 0)
 		return -EBADMSG;
+	if (!sbx_snapshot_name_is_valid(snapshot))
+		return -EBADMSG;
 	receipt->snapshot = g_strdup(snapshot);
 	receipt->session = g_strdup(session);
 	receipt->created = g_strdup(created);
@@ -442,6 +465,39 @@ static int head_parse(const struct sbx_json *object, struct sbx_receipt *receipt
 	receipt->clock_ns = g_ascii_strtoll(clock, NULL, 10);
 	receipt->archive_bytes = (uint64_t)size;
 	return 0;
+}
+
+/* Each name once, nothing below what is no directory, other names of files that are there. */
+static bool tree_is_sound(const struct sbx_receipt *receipt)
+{
+	for (guint i = 0; i < receipt->entries->len; i++) {
+		const struct sbx_receipt_entry *entry = g_ptr_array_index(receipt->entries, i);
+		const struct sbx_receipt_entry *before =
+			i ? g_ptr_array_index(receipt->entries, i - 1) : NULL;
+		g_autofree char *above = g_strdup(entry->path);
+		char *slash;
+
+		if (before && !strcmp(before->path, entry->path))
+			return false;
+		while ((slash = strrchr(above, '/'))) {
+			const struct sbx_receipt_entry *parent;
+
+			*slash = '\0';
+			parent = sbx_receipt_find(receipt, above);
+			if (parent && !S_ISDIR(parent->mode))
+				return false;
+			if (parent)
+				break; /* what is above that was, or will be, looked at */
+		}
+		if (entry->same_as) {
+			const struct sbx_receipt_entry *first =
+				sbx_receipt_find(receipt, entry->same_as);
+
+			if (!first || !S_ISREG(first->mode) || first->same_as)
+				return false;
+		}
+	}
+	return true;
 }
 
 int sbx_receipt_parse(const char *text, size_t len, struct sbx_receipt **ret_receipt)
@@ -466,6 +522,10 @@ int sbx_receipt_parse(const char *text, size_t len, struct sbx_receipt **ret_rec
 		return r == -ENOMEM ? r : -EBADMSG;
 	}
 	g_ptr_array_sort(receipt->entries, entry_compare);
+	if (!tree_is_sound(receipt)) {
+		sbx_receipt_free(receipt);
+		return -EBADMSG;
+	}
 	*ret_receipt = receipt;
 	return 0;
 }

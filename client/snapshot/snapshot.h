@@ -75,14 +75,25 @@ struct sbx_snapshot_info {
 int sbx_snapshots_list(struct sbx_statedir *dir, const char *session_name, GPtrArray **ret_infos);
 /* Names of sessions that have snapshots, sorted; g_strfreev(). */
 char **sbx_snapshots_sessions(struct sbx_statedir *dir);
+/* The directory of a session's snapshots, made and taken away. -EEXIST is no error of the first;
+ * -ENOTEMPTY, -ENOENT of the second. */
+int sbx_snapshots_make(struct sbx_statedir *dir, const char *session_name);
+int sbx_snapshots_unmake(struct sbx_statedir *dir, const char *session_name);
+/* Archives and receipts of a session by file name, sorted; g_strfreev(). No directory: none. */
+int sbx_snapshots_files(struct sbx_statedir *dir, const char *session_name, char ***ret_files);
 /* A descriptor for reading @file ("x.tar" or "x.json"). -ENOENT. */
 int sbx_snapshots_open(struct sbx_statedir *dir, const char *session_name, const char *file);
 /* Remove @file; with the archive goes its receipt. */
 int sbx_snapshots_remove(struct sbx_statedir *dir, const char *session_name, const char *file);
 
-/* A file that is being copied in: written by the caller through the descriptor, then finished under
- * its name: a receipt is checked for its form; an archive is read as hostile input and, without a
- * receipt, gets one of the archive alone. -EINVAL with a message: refused, nothing is left. */
+/*
+ * A file that is being copied in: written by the caller through the descriptor, then finished under
+ * its name. An archive is read as hostile input and compared with its receipt; without one it gets
+ * one of the archive alone. A receipt is checked for its form and compared with its archive, where
+ * that is there; it may replace another. -EINVAL, -E2BIG, -EIO (archive and receipt do not match)
+ * with a message: refused, nothing is left. -EEXIST: there is such an archive, or the same is being
+ * copied in.
+ */
 int sbx_snapshots_import_begin(struct sbx_statedir *dir, const char *session_name, const char *file,
 			       int *ret_fd);
 int sbx_snapshots_import_end(struct sbx_statedir *dir, const char *session_name, const char *file,

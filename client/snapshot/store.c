@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -45,11 +46,51 @@ static char *snapshot_of_file(const char *file, bool *ret_is_archive)
 	return g_steal_pointer(&name);
 }
 
+/* The directory of a session's snapshots. -ENOENT: there is none. */
 static int snapshots_opendir(struct sbx_statedir *dir, const char *session_name)
 {
 	g_autofree char *relative = g_strdup_printf("snapshots/%s", session_name);
+	int fd;
 
+	if (!sbx_snapshot_name_is_valid(session_name))
+		return -ENOENT;
+	fd = openat(sbx_statedir_fd(dir), relative,
+		    O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	return fd < 0 ? -errno : fd;
+}
+
+/* The same, made where it is missing. */
+static int snapshots_makedir(struct sbx_statedir *dir, const char *session_name)
+{
+	g_autofree char *relative = g_strdup_printf("snapshots/%s", session_name);
+
+	if (!sbx_snapshot_name_is_valid(session_name))
+		return -EINVAL;
 	return sbx_statedir_opendir(dir, relative);
+}
+
+int sbx_snapshots_make(struct sbx_statedir *dir, const char *session_name)
+{
+	int fd = snapshots_makedir(dir, session_name);
+
+	if (fd < 0)
+		return fd;
+	close(fd);
+	return 0;
+}
+
+int sbx_snapshots_unmake(struct sbx_statedir *dir, const char *session_name)
+{
+	g_autofree char *relative = g_strdup_printf("snapshots/%s", session_name);
+	g_auto(GStrv) files = NULL;
+	int r = sbx_snapshots_files(dir, session_name, &files);
+
+	if (r < 0)
+		return r;
+	if (files[0])
+		return -ENOTEMPTY;
+	/* What a mount that was killed has left goes with it. */
+	return sbx_statedir_remove_tree(dir, relative);
 }
 
 static void info_free(void *arg)
@@ -93,6 +134,10 @@ int sbx_snapshots_list(struct sbx_statedir *dir, const char *session_name, GPtrA
 	struct dirent *e;
 	DIR *d;
 
+	if (fd == -ENOENT) {
+		*ret_infos = g_ptr_array_new_with_free_func(info_free);
+		return 0;
+	}
 	if (fd < 0)
 		return fd;
 	d = fdopendir(fd);
@@ -133,6 +178,30 @@ int sbx_snapshots_list(struct sbx_statedir *dir, const char *session_name, GPtrA
 static int name_compare(const void *a, const void *b)
 {
 	return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+int sbx_snapshots_files(struct sbx_statedir *dir, const char *session_name, char ***ret_files)
+{
+	GPtrArray *files = g_ptr_array_new();
+	int fd = snapshots_opendir(dir, session_name);
+	DIR *d = fd < 0 ? NULL : fdopendir(fd);
+	struct dirent *e;
+	bool is_archive;
+
+	while (d && (e = readdir(d))) {
+		g_autofree char *name = snapshot_of_file(e->d_name, &is_archive);
+
+		if (name)
+			g_ptr_array_add(files, g_strdup(e->d_name));
+	}
+	if (d)
+		closedir(d);
+	else if (fd >= 0)
+		close(fd);
+	g_ptr_array_sort(files, name_compare);
+	g_ptr_array_add(files, NULL);
+	*ret_files = (char **)g_ptr_array_free(files, FALSE);
+	return 0;
 }
 
 char **sbx_snapshots_sessions(struct sbx_statedir *dir)
@@ -202,7 +271,7 @@ int sbx_snapshots_save_receipt(struct sbx_statedir *dir, const char *session_nam
 
 	if (!text)
 		return -ENOMEM;
-	dirfd = snapshots_opendir(dir, session_name);
+	dirfd = snapshots_makedir(dir, session_name);
 	r = dirfd < 0 ? dirfd : sbx_statedir_replace(dirfd, file, text, strlen(text));
 	if (dirfd >= 0)
 		close(dirfd);
@@ -252,14 +321,28 @@ static int hash_file(int fd, const struct sbx_call *call, uint8_t sum[SBX_SHA256
 	return 0;
 }
 
-static int receipt_load(int dirfd, const char *name, struct sbx_receipt **ret_receipt)
+/* -EINVAL with a message: it is no receipt. */
+static int receipt_read(int dirfd, const char *file, struct sbx_receipt **ret_receipt,
+			char **ret_message)
 {
-	g_autofree char *file = g_strdup_printf("%s.json", name);
 	g_autofree char *text = NULL;
 	size_t len;
 	int r = sbx_statedir_read(dirfd, file, RECEIPT_BYTES_MAX, &text, &len);
 
-	return r < 0 ? r : sbx_receipt_parse(text, len, ret_receipt);
+	if (r == 0)
+		r = sbx_receipt_parse(text, len, ret_receipt);
+	if (r != -EBADMSG)
+		return r;
+	*ret_message = g_strdup_printf("%s is no receipt", file);
+	return -EINVAL;
+}
+
+static int receipt_load(int dirfd, const char *name, struct sbx_receipt **ret_receipt,
+			char **ret_message)
+{
+	g_autofree char *file = g_strdup_printf("%s.json", name);
+
+	return receipt_read(dirfd, file, ret_receipt, ret_message);
 }
 
 static struct sbx_receipt *receipt_of_archive(const char *name, const struct sbx_tar_list *archive)
@@ -303,6 +386,26 @@ static int receipt_check(const struct sbx_receipt *receipt, const struct sbx_tar
 	return 0;
 }
 
+/* Does the archive at @fd match the receipt: as a whole, and file by file? */
+static int match_archive(int fd, const struct sbx_receipt *receipt, const struct sbx_call *call,
+			 struct sbx_tar_list **ret_archive, char **ret_message)
+{
+	struct sbx_tar_limits limits;
+	uint8_t sum[SBX_SHA256_BYTES];
+	int r = receipt ? hash_file(fd, call, sum) : 0;
+
+	if (r == 0 && receipt && memcmp(sum, receipt->archive_sha256, sizeof(sum)) != 0) {
+		*ret_message = g_strdup("the archive is damaged: its SHA-256 is not its receipt's");
+		r = -EIO;
+	}
+	if (r < 0)
+		return r;
+	sbx_tar_limits_init(&limits);
+	limits.skip_special = receipt && !strcmp(receipt->how, "exec");
+	r = sbx_tar_read(fd, call, &limits, NULL, NULL, ret_archive, ret_message);
+	return r < 0 || !receipt ? r : receipt_check(receipt, *ret_archive, ret_message);
+}
+
 int sbx_snapshots_load(struct sbx_statedir *dir, const char *session_name, const char *name,
 		       const struct sbx_call *call, int *ret_fd, struct sbx_receipt **ret_receipt,
 		       struct sbx_tar_list **ret_archive, char **ret_message)
@@ -310,8 +413,6 @@ int sbx_snapshots_load(struct sbx_statedir *dir, const char *session_name, const
 	g_autofree char *file = g_strdup_printf("%s.tar", name);
 	struct sbx_tar_list *archive = NULL;
 	struct sbx_receipt *receipt = NULL;
-	struct sbx_tar_limits limits;
-	uint8_t sum[SBX_SHA256_BYTES];
 	int dirfd, fd, r;
 
 	if (!sbx_snapshot_name_is_valid(name))
@@ -320,29 +421,13 @@ int sbx_snapshots_load(struct sbx_statedir *dir, const char *session_name, const
 	if (fd < 0)
 		return fd;
 	dirfd = snapshots_opendir(dir, session_name);
-	r = dirfd < 0 ? dirfd : receipt_load(dirfd, name, &receipt);
+	r = dirfd < 0 ? dirfd : receipt_load(dirfd, name, &receipt, ret_message);
 	if (dirfd >= 0)
 		close(dirfd);
-	if (r == -EBADMSG) {
-		*ret_message = g_strdup_printf("%s.json is no receipt", name);
-		r = -EINVAL;
-	}
-	if (r < 0 && r != -ENOENT)
-		goto out;
-	r = receipt ? hash_file(fd, call, sum) : 0;
-	if (r == 0 && receipt && memcmp(sum, receipt->archive_sha256, sizeof(sum)) != 0) {
-		*ret_message =
-			g_strdup_printf("%s is damaged: its SHA-256 is not its receipt's", file);
-		r = -EIO;
-	}
-	sbx_tar_limits_init(&limits);
-	if (r == 0)
-		r = sbx_tar_read(fd, call, &limits, NULL, NULL, &archive, ret_message);
+	if (r == 0 || r == -ENOENT)
+		r = match_archive(fd, receipt, call, &archive, ret_message);
 	if (r == 0 && !receipt)
 		receipt = receipt_of_archive(name, archive);
-	if (r == 0)
-		r = receipt_check(receipt, archive, ret_message);
-out:
 	if (r < 0) {
 		sbx_tar_list_free(archive);
 		sbx_receipt_free(receipt);
@@ -373,16 +458,22 @@ int sbx_snapshots_import_begin(struct sbx_statedir *dir, const char *session_nam
 
 	if (!name)
 		return -EINVAL;
-	dirfd = snapshots_opendir(dir, session_name);
+	dirfd = snapshots_makedir(dir, session_name);
 	if (dirfd < 0)
 		return dirfd;
-	if (fstatat(dirfd, file, &st, AT_SYMLINK_NOFOLLOW) == 0)
+	if (is_archive && fstatat(dirfd, file, &st, AT_SYMLINK_NOFOLLOW) == 0)
 		r = -EEXIST;
 	fd = r < 0 ? r
-		   : openat(dirfd, temporary, O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC,
-			    0600);
+		   : openat(dirfd, temporary, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (fd < 0 && r == 0)
 		r = -errno;
+	/* Held while it is written: one that nobody holds was left by a mount that was killed. */
+	if (r == 0 && flock(fd, LOCK_EX | LOCK_NB) < 0)
+		r = errno == EWOULDBLOCK ? -EEXIST : -errno;
+	if (r == 0 && ftruncate(fd, 0) < 0)
+		r = -errno;
+	if (r < 0 && fd >= 0)
+		close(fd);
 	close(dirfd);
 	if (r == 0)
 		*ret_fd = fd;
@@ -407,20 +498,18 @@ static int import_archive(struct sbx_statedir *dir, const char *session_name, in
 {
 	struct sbx_tar_list *archive = NULL;
 	struct sbx_receipt *receipt = NULL;
-	struct sbx_tar_limits limits;
 	struct stat st;
 	int fd, r;
 
 	fd = openat(dirfd, temporary, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
 	if (fd < 0)
 		return -errno;
-	sbx_tar_limits_init(&limits);
-	r = sbx_tar_read(fd, call, &limits, NULL, NULL, &archive, ret_message);
+	r = receipt_load(dirfd, name, &receipt, ret_message);
+	if (r == 0 || r == -ENOENT)
+		r = match_archive(fd, receipt, call, &archive, ret_message);
 	if (r == 0 && fstat(fd, &st) < 0)
 		r = -errno;
-	if (r == 0 && receipt_load(dirfd, name, &receipt) == 0) {
-		r = receipt_check(receipt, archive, ret_message);
-	} else if (r == 0) {
+	if (r == 0 && !receipt) {
 		receipt = receipt_of_archive(name, archive);
 		receipt->archive_bytes = (uint64_t)st.st_size;
 		r = hash_file(fd, call, receipt->archive_sha256);
@@ -435,15 +524,36 @@ static int import_archive(struct sbx_statedir *dir, const char *session_name, in
 	return r;
 }
 
+/* A receipt counts for the archive that is there, or for one that is to come. */
+static int import_receipt(int dirfd, const char *temporary, const char *name,
+			  const struct sbx_call *call, char **ret_message)
+{
+	g_autofree char *archive_file = g_strdup_printf("%s.tar", name);
+	struct sbx_tar_list *archive = NULL;
+	struct sbx_receipt *receipt = NULL;
+	int fd, r;
+
+	r = receipt_read(dirfd, temporary, &receipt, ret_message);
+	if (r < 0)
+		return r;
+	fd = openat(dirfd, archive_file, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd >= 0) {
+		r = match_archive(fd, receipt, call, &archive, ret_message);
+		close(fd);
+	} else if (errno != ENOENT) {
+		r = -errno;
+	}
+	sbx_tar_list_free(archive);
+	sbx_receipt_free(receipt);
+	return r;
+}
+
 int sbx_snapshots_import_end(struct sbx_statedir *dir, const char *session_name, const char *file,
 			     const struct sbx_call *call, char **ret_message)
 {
 	bool is_archive;
 	g_autofree char *name = snapshot_of_file(file, &is_archive);
 	g_autofree char *temporary = import_name(file);
-	struct sbx_receipt *receipt = NULL;
-	g_autofree char *text = NULL;
-	size_t len;
 	int dirfd, r;
 
 	if (!name)
@@ -451,18 +561,9 @@ int sbx_snapshots_import_end(struct sbx_statedir *dir, const char *session_name,
 	dirfd = snapshots_opendir(dir, session_name);
 	if (dirfd < 0)
 		return dirfd;
-	if (is_archive) {
-		r = import_archive(dir, session_name, dirfd, temporary, name, call, ret_message);
-	} else {
-		r = sbx_statedir_read(dirfd, temporary, RECEIPT_BYTES_MAX, &text, &len);
-		if (r == 0)
-			r = sbx_receipt_parse(text, len, &receipt);
-		if (r == -EBADMSG) {
-			*ret_message = g_strdup_printf("%s is no receipt", file);
-			r = -EINVAL;
-		}
-		sbx_receipt_free(receipt);
-	}
+	r = is_archive ? import_archive(dir, session_name, dirfd, temporary, name, call,
+					ret_message)
+		       : import_receipt(dirfd, temporary, name, call, ret_message);
 	if (r == 0 && renameat(dirfd, temporary, dirfd, file) < 0)
 		r = -errno;
 	if (r < 0)

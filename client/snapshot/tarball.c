@@ -13,11 +13,14 @@
 #define PROGRESS_BYTES (16u << 20)
 #define PATH_BYTES_MAX 4095
 #define NAME_BYTES_MAX 255
+#define SPARSE_FACTOR  1000
+#define SPARSE_BYTES   ((uint64_t)1 << 30)
 
 void sbx_tar_limits_init(struct sbx_tar_limits *limits)
 {
-	limits->max_members = 1000000;
+	limits->max_members = 500000;
 	limits->max_bytes = (uint64_t)64 << 30;
+	limits->skip_special = false;
 }
 
 static void member_free(void *arg)
@@ -126,6 +129,10 @@ static int member_new(struct sbx_tar_list *list, struct archive_entry *entry,
 			*ret_message = complain(path, "a hard link to no file before it");
 			return -EINVAL;
 		}
+		if (first->is_hardlink) {
+			g_free(link);
+			link = g_strdup(first->link);
+		}
 		type = S_IFREG;
 		size = 0;
 	} else if (type == S_IFLNK) {
@@ -138,6 +145,10 @@ static int member_new(struct sbx_tar_list *list, struct archive_entry *entry,
 		link = g_strdup(text);
 		size = 0;
 	} else if (type != S_IFREG && type != S_IFDIR) {
+		if (limits->skip_special) {
+			*ret_member = NULL;
+			return 0;
+		}
 		*ret_message = complain(path, "neither file, directory nor link");
 		return -EINVAL;
 	}
@@ -224,6 +235,15 @@ static int check_end(int fd, char **ret_message)
 	return 0;
 }
 
+/* No archive holds more than its size, but for holes. */
+static void bound_bytes(int fd, struct sbx_tar_limits *limits)
+{
+	uint64_t size = (uint64_t)lseek(fd, 0, SEEK_END);
+
+	if (size < limits->max_bytes / SPARSE_FACTOR)
+		limits->max_bytes = MIN(limits->max_bytes, size * SPARSE_FACTOR + SPARSE_BYTES);
+}
+
 int sbx_tar_read(int fd, const struct sbx_call *call, const struct sbx_tar_limits *limits,
 		 void (*progress)(void *arg, uint64_t bytes), void *arg,
 		 struct sbx_tar_list **ret_list, char **ret_message)
@@ -231,11 +251,14 @@ int sbx_tar_read(int fd, const struct sbx_call *call, const struct sbx_tar_limit
 	struct reading reading = { .call = call, .progress = progress, .arg = arg };
 	struct sbx_tar_list *list;
 	struct archive_entry *entry;
+	struct sbx_tar_limits bounds = *limits;
+	unsigned int index = 0;
 	int r;
 
 	r = check_end(fd, ret_message);
 	if (r < 0)
 		return r;
+	bound_bytes(fd, &bounds);
 	if (lseek(fd, 0, SEEK_SET) < 0)
 		return -errno;
 	list = g_new0(struct sbx_tar_list, 1);
@@ -266,9 +289,11 @@ int sbx_tar_read(int fd, const struct sbx_call *call, const struct sbx_tar_limit
 		}
 		r = sbx_call_check(call);
 		if (r == 0)
-			r = member_new(list, entry, limits, &member, ret_message);
+			r = member_new(list, entry, &bounds, &member, ret_message);
+		index++;
 		if (r < 0 || !member)
 			continue;
+		member->index = index - 1;
 		g_ptr_array_add(list->members, member);
 		g_hash_table_replace(list->by_path, member->path, member);
 		list->bytes += member->size;

@@ -29,6 +29,7 @@ struct sbx_tar_member {
 	mode_t type; /* S_IFREG, S_IFDIR, S_IFLNK */
 	mode_t mode; /* 07777 */
 	bool is_hardlink;
+	unsigned int index; /* which of the archive's headers it is, from 0 */
 	uint64_t size;
 	int64_t mtime_ns;
 	uint8_t sha256[SBX_SHA256_BYTES]; /* of a regular file's content */
@@ -37,9 +38,11 @@ struct sbx_tar_member {
 struct sbx_tar_limits {
 	size_t max_members;
 	uint64_t max_bytes; /* of all files together, as declared */
+	bool skip_special; /* FIFOs and devices are left out of the list, not refused */
 };
 
-/* 1,000,000 members, 64 GiB. */
+/* 500,000 members, 64 GiB. What is declared may also not be more than the archive can hold (sparse
+ * files a thousand times that, and a GiB). */
 void sbx_tar_limits_init(struct sbx_tar_limits *limits);
 
 struct sbx_tar_list {

@@ -55,7 +55,7 @@ static int copy_content(struct archive *in, struct archive *out, char *buf,
 	return n < 0 ? -EIO : 0;
 }
 
-/* Which entry the content of each member is for. */
+/* Which entry the content behind each of the archive's headers is for. */
 static GHashTable *map_members(const struct sbx_receipt *receipt,
 			       const struct sbx_tar_list *archive)
 {
@@ -71,7 +71,7 @@ static GHashTable *map_members(const struct sbx_receipt *receipt,
 		if (member && member->is_hardlink)
 			member = sbx_tar_find(archive, member->link);
 		if (member)
-			g_hash_table_insert(map, (void *)member, entry);
+			g_hash_table_insert(map, GUINT_TO_POINTER(member->index), entry);
 	}
 	return map;
 }
@@ -99,12 +99,11 @@ static int write_files(const struct sbx_receipt *receipt, const struct sbx_tar_l
 	g_autoptr(GHashTable) map = map_members(receipt, archive);
 	g_autofree char *buf = g_malloc(COPY_BYTES);
 	struct archive_entry *header;
-	guint at = 0;
+	unsigned int index = 0;
 	int r = 0;
 
-	while (r == 0) {
+	for (; r == 0; index++) {
 		int got = archive_read_next_header(in, &header);
-		const char *name;
 		const struct sbx_receipt_entry *entry;
 		g_autofree char *target = NULL;
 
@@ -112,21 +111,15 @@ static int write_files(const struct sbx_receipt *receipt, const struct sbx_tar_l
 			break;
 		if (got < ARCHIVE_WARN)
 			return -EIO;
-		name = archive_entry_pathname(header);
-		if (!name || !strcmp(name, ".") || !strcmp(name, "./"))
-			continue;
-		/* The same archive was listed before: its members come in the same order. */
-		if (at >= archive->members->len)
-			return -EIO;
-		entry = g_hash_table_lookup(map, g_ptr_array_index(archive->members, at));
-		at++;
+		/* The same archive was listed before: its headers come in the same order. */
+		entry = g_hash_table_lookup(map, GUINT_TO_POINTER(index));
 		if (!entry)
 			continue;
 		if (sbx_upload_path_is_plain(entry->path)) {
 			target = g_strdup(entry->path);
 		} else {
 			target = g_strdup_printf(SBX_STAGE_DIR "/hydrate-%08x-%u", g_random_int(),
-						 at);
+						 index);
 			g_hash_table_insert(staged, g_strdup(entry->path), g_strdup(target));
 		}
 		/* Its own mode comes last: until then it has to be read and moved. */
