@@ -722,6 +722,70 @@ static void test_no_exec(void **state)
 	close_all(&f);
 }
 
+static void write_block(struct fixture *f, struct sbx_file *file, const char *data, size_t len,
+			uint64_t offset)
+{
+	assert_int_equal(sbx_file_write(file, &f->rig.call, data, len, offset), len);
+}
+
+/* A big content is on its way while it is written; what is done to it meanwhile is not lost. */
+static void test_early_upload(void **state)
+{
+	const size_t block = 1 << 20;
+	struct fixture f;
+	g_autofree char *data = pattern(12 * block, 8);
+	struct sbx_file *file;
+	struct sbx_attr attr;
+	size_t before;
+
+	open_with(&f, tools_args(state), 1000);
+	save(&f, "warm", "x");
+	for (int kind = 0; kind < 5; kind++) {
+		struct sbx_setattr change = { .set = SBX_SET_SIZE, .size_bytes = 11 * block };
+		g_autofree char *expected = g_memdup2(data, 12 * block);
+		g_autofree char *got = NULL;
+		gsize size = 12 * block;
+		gsize len;
+
+		before = requests(&f);
+		file = open_file(&f, "big", O_RDWR | O_CREAT | O_TRUNC);
+		for (size_t i = 0; i < 12; i++)
+			write_block(&f, file, data + i * block, block, i * block);
+		if (kind == 1) {
+			g_usleep(200000);
+			write_at(&f, file, "rewritten", 5);
+			memcpy(expected + 5, "rewritten", 9);
+		} else if (kind == 2) {
+			g_usleep(200000);
+			assert_int_equal(
+				sbx_ws_setattr(f.ws, &f.rig.call, "big", file, &change, &attr), 0);
+			size = 11 * block;
+		} else if (kind == 3) {
+			g_usleep(1500000);
+			write_at(&f, file, "more", size);
+			size += 4;
+			expected = g_realloc(expected, size);
+			memcpy(expected + size - 4, "more", 4);
+		} else if (kind == 4) {
+			sbx_file_release(open_file(&f, "big", O_WRONLY | O_TRUNC), &f.rig.call);
+			write_at(&f, file, "short", 0);
+			memcpy(expected, "short", 5);
+			size = 5;
+		}
+		close_file(&f, file);
+		if (kind == 0)
+			assert_int_equal(requests(&f) - before, 2);
+		got = remote(&f, "big", &len);
+		assert_int_equal(len, size);
+		assert_memory_equal(got, expected, size);
+		g_free(got);
+		got = read_all(&f, "big", &len);
+		assert_int_equal(len, size);
+		assert_memory_equal(got, expected, size);
+	}
+	close_all(&f);
+}
+
 /* Workers that each change files of their own, at random, against a model of their content. */
 struct worker {
 	struct fixture *f;
@@ -879,8 +943,9 @@ static void test_workers(void **state)
 
 	open_with(&f, tools_args(state), 100);
 	for (unsigned int i = 0; i < G_N_ELEMENTS(workers); i++) {
-		workers[i] =
-			(struct worker){ &f, i, steps ? (unsigned int)strtoul(steps, NULL, 10) : 150, false };
+		workers[i] = (struct worker){ &f, i,
+					      steps ? (unsigned int)strtoul(steps, NULL, 10) : 150,
+					      false };
 		assert_int_equal(pthread_create(&threads[i], NULL, worker_run, &workers[i]), 0);
 	}
 	for (unsigned int i = 0; i < G_N_ELEMENTS(workers); i++)
@@ -926,6 +991,7 @@ int main(void)
 		GNU(test_local_only),
 		GNU(test_sparse),
 		BUSYBOX(test_sparse),
+		GNU(test_early_upload),
 		GNU(test_workers),
 		BUSYBOX(test_workers),
 		GNU(test_no_exec),
