@@ -12,6 +12,7 @@
 
 /* How long a start may stay without a sign before it has failed. */
 #define START_TIMEOUT_MS 10000
+#define START_LOOKS_MAX	 3
 
 /*
  * The exec that is the leader. Its answer comes when the job has ended, maybe hours later and after
@@ -73,7 +74,7 @@ static int start_await(struct sbx_jobs *jobs, const struct sbx_call *call,
 	int64_t until_ms = sbx_clock_ms() + START_TIMEOUT_MS;
 	g_autofree const char **roots = jobs_roots(jobs);
 	const struct sbx_probe_reply *probe;
-	int lost = -EIO, r;
+	int lost = -EIO, unread = 0, r;
 
 	r = sbx_names_probe(jobs->names, call, &probe);
 	while (r == 0) {
@@ -96,6 +97,11 @@ static int start_await(struct sbx_jobs *jobs, const struct sbx_call *call,
 			return -EIO;
 		}
 		r = jobs_look(jobs, call, &request, true, &look);
+		/* The leader may be at work: one answer that was lost is no reason to forget it. */
+		if (r == -EIO && ++unread < START_LOOKS_MAX) {
+			r = 0;
+			continue;
+		}
 		if (r < 0)
 			break;
 		if (look->error && look->error != EAGAIN) {
