@@ -33,7 +33,7 @@ static char *find_control(const char *target, const char **ret_reason)
 	*ret_reason = "no session of that name, and no path in one";
 	if (cmd_place_find(target, &place) == 0) {
 		/* The workspace may have a control of its own, which is none of ours. */
-		control = strcmp(place.cwd, ".") == 0 ? control_in(target) : NULL;
+		control = place.is_ours ? control_in(target) : NULL;
 		if (!control)
 			control = control_in(place.session);
 		cmd_place_done(&place);

@@ -32,6 +32,14 @@ static bool is_session(const char *dir)
 	       has(dir, "jobs/new", S_IFREG);
 }
 
+/* @path is @top or below it. */
+static bool is_at(const char *path, const char *top)
+{
+	size_t len = strlen(top);
+
+	return strncmp(path, top, len) == 0 && (path[len] == '\0' || path[len] == '/');
+}
+
 int cmd_place_find(const char *path, struct cmd_place *ret_place)
 {
 	g_autofree char *dir = realpath(path, NULL);
@@ -52,6 +60,7 @@ int cmd_place_find(const char *path, struct cmd_place *ret_place)
 		*slash = '\0';
 	}
 	inside = dir + strlen(session);
+	ret_place->is_ours = !is_at(inside, "/fs") && !is_at(inside, "/.sbxfs-root");
 	if (strncmp(inside, "/fs/", 4) == 0)
 		ret_place->cwd = g_strdup(inside + 4);
 	else if (strncmp(inside, "/.sbxfs-root/", 13) == 0)

@@ -6,9 +6,12 @@
 #ifndef SBX_FUSEFS_CMD_PLACE_H
 #define SBX_FUSEFS_CMD_PLACE_H
 
+#include <stdbool.h>
+
 /* A path in a session of a mount. */
 struct cmd_place {
 	char *session; /* absolute path of the session's directory */
+	bool is_ours; /* outside of what the sandbox names: the session's directory, jobs/, … */
 	/* Its directory in the sandbox: relative to the workspace ("." its root), or absolute. */
 	char *cwd;
 };
