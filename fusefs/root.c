@@ -212,7 +212,8 @@ static int root_lookup(struct op *op, struct node *dir, const char *name, struct
 static int root_getattr(struct op *op, struct node *node, struct stat *ret_st,
 			int64_t *ret_valid_ms)
 {
-	op_own_dir(op, node, 0700, ino_own(0, 1), ret_st);
+	/* allow_other is of no use where nobody may pass. */
+	op_own_dir(op, node, op->fs->config.allow_other ? 0711 : 0700, ino_own(0, 1), ret_st);
 	*ret_valid_ms = op->fs->config.ttl_ms;
 	return 0;
 }
