@@ -33,6 +33,7 @@ struct sbx_names {
 	pthread_cond_t changed; /* a flight, a batch, a probe or a task has ended */
 	struct sbx_meta *meta;
 	uint64_t epoch; /* the session's, as last compared */
+	int64_t doubted_us; /* when sbx_names_refresh() was called last; INT64_MIN: never */
 	unsigned int n_tasks; /* on the pool, with a pointer to this */
 
 	/* runner.c */
@@ -43,8 +44,8 @@ struct sbx_names {
 	uint64_t probe_epoch; /* of the newest */
 	bool probing;
 	bool clock_known;
-	int64_t clock_low_ns; /* the sandbox's clock is at least so much ahead of ours (monotonic) */
-	int64_t clock_high_ns; /* … and at most this much */
+	int64_t clock_low_ns; /* the sandbox's clock less ours (monotonic), at least */
+	int64_t clock_high_ns; /* ... and at most */
 
 	/* freshen.c */
 	GPtrArray *flights; /* struct names_flight *: queued and under way */
