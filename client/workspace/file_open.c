@@ -133,6 +133,9 @@ static int opening_enter_locked(struct sbx_node_file *node, const struct sbx_cal
 		nfile_set_attr_locked(node, &opening->attr);
 	if (!node->spool && !opening->exists && opening->looked)
 		nfile_forget_attr_locked(node);
+	/* The older version is pinned for those that were open before, not for this one. */
+	sbx_content_unref(file->pinned);
+	file->pinned = NULL;
 	if (opening->made)
 		node->fresh = true;
 	if (!node->spool && !node->has_attr && !opening->looked)
