@@ -1,0 +1,213 @@
+"""When what a program wrote becomes the sandbox's (kernel.md: FLUSH is not close)."""
+
+import mmap
+import os
+import re
+import signal
+import subprocess
+import threading
+import time
+
+import pytest
+
+from sbxtest.timing import scale, wait_for
+
+pytestmark = pytest.mark.core
+
+
+@pytest.fixture
+def server(start_sbxd):
+    return start_sbxd()
+
+
+@pytest.fixture
+def mount(server, start_mount):
+    mount = start_mount(server.url)
+    (mount / "dev1").mkdir()
+    (mount / "dev1/fs/first").write_text("x")  # the sandbox's tools are known from here on
+    return mount
+
+
+@pytest.fixture
+def fs(mount):
+    return mount / "dev1/fs"
+
+
+@pytest.fixture
+def sandbox(server, mount):
+    """The workspace as the sandbox sees it."""
+    return server.session_dir(mount.status("dev1")["id"])
+
+
+def requests(server):
+    """All requests but those that revalidate what is known."""
+    time.sleep(0.1)  # logged after they are answered
+    return [record for record in server.log()
+            if record.program not in ("sbxfs-scan", "sbxfs-probe")]
+
+
+@pytest.mark.parametrize("shell", ["bash", "dash"])
+def test_a_reader_never_sees_an_empty_file(server, mount, fs, sandbox, shell):
+    rounds = 100
+    (fs / "f").write_text("B\n")
+    ended, seen = threading.Event(), set()
+
+    def read():
+        while not ended.is_set():
+            try:
+                seen.add((sandbox / "f").read_bytes())
+            except FileNotFoundError:
+                seen.add(None)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        before = len(requests(server))
+        subprocess.run([shell, "-c", f"i=0; while [ $i -lt {rounds} ]; do echo B > f; "
+                        "i=$((i + 1)); done"], cwd=fs, check=True)
+    finally:
+        ended.set()
+        reader.join()
+    assert seen == {b"B\n"}
+    assert len(requests(server)) - before == rounds
+
+
+def test_children_of_a_shell_do_not_publish(server, mount, fs, sandbox):
+    """200 children write to one shell's output: each one's exit is a FLUSH."""
+    before = len(requests(server))
+    subprocess.run(["bash", "-c", "for i in $(seq 200); do /bin/echo $i; done > out"], cwd=fs,
+                   check=True, timeout=scale(60))
+    assert (sandbox / "out").read_text() == "".join(f"{i}\n" for i in range(1, 201))
+    assert len(requests(server)) - before <= 2
+
+
+def test_several_writers_of_one_open_file(fs, sandbox):
+    subprocess.run(["bash", "-c", "{ echo a; /bin/echo b; (echo c); } > out"], cwd=fs, check=True)
+    assert (sandbox / "out").read_text() == "a\nb\nc\n"
+
+
+def test_fstat_before_close_shows_what_stays(server, fs, sandbox):
+    """git puts what fstat said before close into its index."""
+    before = len(requests(server))
+    fd = os.open(fs / "new", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+    os.write(fd, b"content\n")
+    inside = os.fstat(fd)
+    os.close(fd)
+    used = len(requests(server)) - before
+    after, real = os.stat(fs / "new"), os.stat(sandbox / "new")
+    for name in ("st_ino", "st_size", "st_mtime_ns", "st_ctime_ns", "st_mode", "st_nlink"):
+        assert getattr(inside, name) == getattr(after, name), name
+    assert inside.st_mtime_ns == real.st_mtime_ns
+    assert inside.st_ctime_ns == real.st_ctime_ns
+    assert inside.st_ino & 0xffffffff == real.st_ino & 0xffffffff
+    assert used == 2
+
+
+def test_times_do_not_change_by_themselves(fs, sandbox):
+    (fs / "f").write_text("one")
+    found = os.stat(fs / "f")
+    for _ in range(3):
+        time.sleep(0.7)
+        again = os.stat(fs / "f")
+        assert (again.st_mtime_ns, again.st_ctime_ns, again.st_ino) == (
+            found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
+    assert found.st_mtime_ns == os.stat(sandbox / "f").st_mtime_ns
+
+
+def test_writes_through_a_mapping_after_close(fs, sandbox):
+    (fs / "f").write_bytes(b"a" * 10000)
+    fd = os.open(fs / "f", os.O_RDWR)
+    mapping = mmap.mmap(fd, 10000)
+    os.close(fd)
+    mapping[5000:5005] = b"later"
+    mapping.close()
+    wanted = b"a" * 5000 + b"later" + b"a" * 4995
+    wait_for(lambda: (sandbox / "f").read_bytes() == wanted, 10)
+    assert (fs / "f").read_bytes() == wanted
+
+
+def test_a_mapping_that_is_synced(fs, sandbox):
+    (fs / "f").write_bytes(b"a" * 8192)
+    with open(fs / "f", "r+b") as file, mmap.mmap(file.fileno(), 8192) as mapping:
+        mapping[0:4] = b"head"
+        mapping.flush()
+        os.fsync(file.fileno())
+        assert (sandbox / "f").read_bytes() == b"head" + b"a" * 8188
+
+
+def test_a_killed_writer_loses_nothing_that_it_wrote(server, fs, sandbox):
+    script = ("import os, sys, time\n"
+              "fd = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT)\n"
+              "for part in range(64):\n"
+              "    os.write(fd, b'x' * 65536)\n"
+              "print(flush=True)\n"
+              "time.sleep(60)\n")
+    server.set_faults("put:*:delay=500", "exec:*:delay=200")
+    process = subprocess.Popen(["python3", "-c", script, fs / "big"], stdout=subprocess.PIPE)
+    process.stdout.readline()
+    process.kill()
+    process.wait(scale(5))
+    process.stdout.close()
+    wait_for(lambda: (sandbox / "big").exists() and (sandbox / "big").stat().st_size == 64 << 16,
+             15)
+    server.set_faults()
+
+
+def test_closing_when_nothing_was_written_sends_nothing(server, fs):
+    (fs / "f").write_text("x")
+    before = len(requests(server))
+    subprocess.run(["bash", "-c", "for i in 1 2 3; do exec 3<>f; /bin/true; exec 3>&-; done"],
+                   cwd=fs, check=True)
+    assert len(requests(server)) == before
+
+
+def test_touching_and_truncating_act_at_close(fs, sandbox):
+    (fs / "f").write_text("content")
+    subprocess.run(["bash", "-c", ": > f; : > new"], cwd=fs, check=True)
+    wait_for(lambda: (sandbox / "f").read_bytes() == b"", 5)
+    wait_for(lambda: (sandbox / "new").exists(), 5)
+
+
+def test_owed_truncation_goes_before_another_look(server, mount, fs):
+    """What is owed at RELEASE is waited for by any other request of the session."""
+    (fs / "f").write_text("content")
+    identity = mount.status("dev1")["id"]
+    fd = os.open(fs / "f", os.O_WRONLY | os.O_TRUNC)
+    os.close(fd)
+    os.rename(fs / "f", fs / "g")
+    with server.client() as client:
+        assert client.get(identity, "g") == b""
+
+
+def test_appends_of_an_open_file_are_sent(fs, sandbox):
+    with open(fs / "log", "a", buffering=1) as file:
+        file.write("one\n")
+        wait_for(lambda: (sandbox / "log").exists()
+                 and (sandbox / "log").read_text() == "one\n", 8)
+        file.write("two\n")
+        wait_for(lambda: (sandbox / "log").read_text() == "one\ntwo\n", 8)
+
+
+def test_fsync(fs, sandbox):
+    with open(fs / "f", "wb") as file:
+        file.write(b"durable")
+        file.flush()
+        os.fsync(file.fileno())
+        assert (sandbox / "f").read_bytes() == b"durable"
+        file.write(b" more")
+    assert (sandbox / "f").read_bytes() == b"durable more"
+
+
+def test_ctrl_c_during_a_slow_close(server, mount, fs, sandbox):
+    """The program is let go, the bytes go on."""
+    server.set_faults("exec:*:delay=1500")
+    process = subprocess.Popen(["dash", "-c", "echo late > f"], cwd=fs,
+                               stderr=subprocess.DEVNULL)
+    time.sleep(0.6)
+    begin = time.monotonic()
+    process.send_signal(signal.SIGKILL)
+    process.wait(scale(1))
+    assert time.monotonic() - begin < scale(1)
+    wait_for(lambda: (sandbox / "f").exists() and (sandbox / "f").read_bytes() == b"late\n", 10)
+    server.set_faults()
+    wait_for(lambda: re.match("0 files", mount.status("dev1")["pending_writes"]), 5)
