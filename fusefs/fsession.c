@@ -6,7 +6,10 @@
 
 #include <glib.h>
 
+#include "client/errlog.h"
 #include "client/session.h"
+#include "client/snapshot/snapshot.h"
+#include "client/snapshot/thaw.h"
 #include "client/workspace/workspace.h"
 #include "fusefs/fs.h"
 #include "fusefs/scratch.h"
@@ -27,6 +30,19 @@ struct fsessions *fsessions_new(struct fs *fs)
 	pthread_mutex_init(&table->lock, NULL);
 	table->by_session = g_hash_table_new(NULL, NULL);
 	return table;
+}
+
+/* The sandbox slept and is back: what that took away is put back before others go on. */
+static void thawed(void *arg, const struct sbx_call *call)
+{
+	struct fsession *fsession = arg;
+	g_autofree char *message = NULL;
+	int r = sbx_snapshot_mend_thaw(fsession->ws, call, &message);
+
+	if (r < 0)
+		sbx_errlog_note(sbx_session_errors(fsession->session), "thaw", NULL, r,
+				message ? message : "");
+	sbx_session_set_note(fsession->session, message);
 }
 
 static int fsession_new(struct fsessions *table, struct sbx_session *session,
@@ -55,6 +71,9 @@ static int fsession_new(struct fsessions *table, struct sbx_session *session,
 	fsession->jobs = session_jobs_new(fsession);
 	fsession->scratch = scratch_set_new();
 	verb_slot_init(&fsession->verb);
+	fsession->thaw = sbx_thaw_watch_new(fsession->ws);
+	if (config->use_exec && !config->read_only)
+		sbx_session_on_thaw(session, thawed, fsession);
 	*ret_fsession = fsession;
 	return 0;
 }
@@ -70,6 +89,8 @@ void fsession_unref(struct fsession *fsession)
 {
 	if (!fsession || __atomic_sub_fetch(&fsession->refs, 1, __ATOMIC_ACQ_REL) > 0)
 		return;
+	sbx_session_on_thaw(fsession->session, NULL, NULL);
+	sbx_thaw_watch_free(fsession->thaw);
 	session_jobs_free(fsession->jobs);
 	sbx_workspace_free(fsession->ws);
 	sbx_session_unref(fsession->session);

@@ -20,6 +20,7 @@
 struct fs;
 struct fsessions;
 struct sbx_session;
+struct sbx_thaw_watch;
 struct sbx_workspace;
 struct scratch_set;
 struct session_jobs;
@@ -33,6 +34,7 @@ struct fsession {
 	struct sbx_workspace *ws;
 	struct session_jobs *jobs;
 	struct scratch_set *scratch;
+	struct sbx_thaw_watch *thaw;
 	struct verb_slot verb;
 };
 

@@ -3,6 +3,7 @@
 #include <stdint.h>
 
 #include "client/session.h"
+#include "client/snapshot/thaw.h"
 #include "client/statedir.h"
 #include "client/workspace/workspace.h"
 #include "fusefs/fs.h"
@@ -68,6 +69,7 @@ void status_session(struct fs *fs, struct fsession *fsession, GString *out)
 	g_autofree char *last = NULL;
 	g_autofree char *seen = NULL;
 	g_autofree char *snapshot = NULL;
+	g_autofree char *risk = NULL;
 	struct sbx_session_info info;
 	uint64_t bytes;
 	size_t files;
@@ -91,7 +93,10 @@ void status_session(struct fs *fs, struct fsession *fsession, GString *out)
 	text_line(out, "progress", progress);
 	text_line(out, "last", last ? last : "none");
 	text_line(out, "snapshot", snapshot ? snapshot : "none");
-	text_line(out, "thaw", "unknown");
+	if (sbx_thaw_watch_at_risk(fsession->thaw, &risk))
+		text_linef(out, "thaw", "at risk: %s", risk);
+	else
+		text_line(out, "thaw", "ok");
 	text_line(out, "note", info.note);
 	sbx_session_info_done(&info);
 }

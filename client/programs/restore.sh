@@ -9,6 +9,7 @@
 #   m MODE COUNT PATH... chmod
 #   t STAMP COUNT PATH... mtime, STAMP as touch -d takes it; links themselves
 #   u COUNT PATH...      unlink
+#   r COUNT PATH...      rmdir
 #
 # Answers one record: how many steps failed.
 
@@ -54,8 +55,8 @@ while [ $# -gt 2 ]; do
 		verb=$1 value=$2 count=$3
 		shift 3
 		;;
-	u)
-		verb=u count=$2
+	u | r)
+		verb=$1 count=$2
 		shift 2
 		;;
 	*)
@@ -76,6 +77,7 @@ while [ $# -gt 2 ]; do
 	m) eval "chmod $value $args" ;;
 	t) eval "touch -hcm -d '$value' $args" ;;
 	u) eval "rm -f $args" ;;
+	r) eval "rmdir $args" ;;
 	esac || failed=$((failed + 1))
 done
 frame - "$(printf '%d\0' $failed | b64)"

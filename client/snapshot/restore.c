@@ -21,7 +21,7 @@
 
 /* A step as its words, spelled: verb, and what goes with it. */
 struct step {
-	char verb; /* 'd', 'n', 'l', 'h', 'u', 'm', 't' */
+	char verb; /* 'd', 'n', 'l', 'h', 'u', 'r', 'm', 't' */
 	char *value; /* of m, t, d: the mode or stamp; of n, l, h: the first path or text */
 	char *path; /* spelled */
 };
@@ -104,6 +104,11 @@ void sbx_restore_unlink(struct sbx_restore *restore, const char *path)
 	add_step(restore->steps, 'u', g_strdup(""), path);
 }
 
+void sbx_restore_rmdir(struct sbx_restore *restore, const char *path)
+{
+	add_step(restore->steps, 'r', g_strdup(""), path);
+}
+
 void sbx_restore_mode(struct sbx_restore *restore, const char *path, mode_t mode)
 {
 	add_step(restore->modes, 'm', g_strdup_printf("%o", (unsigned int)(mode & 07777)), path);
@@ -165,7 +170,7 @@ static int run(struct sbx_names *names, const struct sbx_call *call, int64_t tim
 
 static bool verb_is_grouped(char verb)
 {
-	return strchr("mtu", verb) != NULL;
+	return strchr("mtur", verb) != NULL;
 }
 
 /*
@@ -204,7 +209,7 @@ static guint add_group(struct sbx_program_request *request, const GPtrArray *ste
 	if (!n)
 		return 0;
 	r = sbx_program_request_add(request, verb);
-	if (r == 0 && first->verb != 'u')
+	if (r == 0 && first->verb != 'u' && first->verb != 'r')
 		r = sbx_program_request_add(request, first->value);
 	if (r == 0)
 		r = sbx_program_request_addf(request, "%u", n);

@@ -29,6 +29,8 @@ void sbx_restore_move(struct sbx_restore *restore, const char *from, const char 
 void sbx_restore_symlink(struct sbx_restore *restore, const char *text, const char *path);
 void sbx_restore_hardlink(struct sbx_restore *restore, const char *first, const char *path);
 void sbx_restore_unlink(struct sbx_restore *restore, const char *path);
+/* Only where it is empty. */
+void sbx_restore_rmdir(struct sbx_restore *restore, const char *path);
 /* Behind the steps above come all times, then all modes. Modes are set in the order of the calls,
  * so add what lies deep first: a mode may take away the way to what is below. */
 void sbx_restore_mode(struct sbx_restore *restore, const char *path, mode_t mode);

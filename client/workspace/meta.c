@@ -140,6 +140,7 @@ const GPtrArray *meta_links_of(const struct sbx_meta *meta, const struct meta_en
 void meta_entry_free(struct sbx_meta *meta, struct meta_entry *entry)
 {
 	/* Recursion is as deep as the tree, which paths of 4,096 bytes bound at 2,048 levels. */
+	meta->changes++;
 	meta_dir_free(meta, entry->dir);
 	meta_links_remove(meta, entry);
 	if (entry->parent)
@@ -241,6 +242,7 @@ void meta_entry_drop_remote(struct sbx_meta *meta, struct meta_entry *entry)
 		return;
 	}
 	meta_links_remove(meta, entry);
+	meta->changes++;
 	entry->has_remote = false;
 	g_clear_pointer(&entry->link, g_free);
 	if (!dir)
@@ -271,13 +273,46 @@ void meta_entry_set_remote(struct sbx_meta *meta, struct meta_entry *entry,
 		entry->dir->clock_ns = 0;
 	}
 	meta_links_remove(meta, entry);
+	if (!entry->has_remote || !sbx_attr_same(&entry->attr, attr))
+		meta->changes++;
 	entry->attr = *attr;
 	entry->has_remote = true;
 	meta_links_add(meta, entry);
 	if (g_strcmp0(entry->link, link) != 0) {
+		meta->changes++;
 		g_free(entry->link);
 		entry->link = g_strdup(link);
 	}
+}
+
+static void each_below(struct meta_entry *entry, GString *path, sbx_meta_entry_fn fn, void *arg)
+{
+	gsize len = path->len;
+
+	for (guint i = 0; entry->dir && i < entry->dir->children->len; i++) {
+		struct meta_entry *child = g_ptr_array_index(entry->dir->children, i);
+
+		if (len > 0)
+			g_string_append_c(path, '/');
+		g_string_append(path, child->name);
+		if (child->has_remote && child->attr.mode != 0)
+			fn(arg, path->str, &child->attr, child->link, meta_entry_seen_us(child));
+		each_below(child, path, fn, arg);
+		g_string_truncate(path, len);
+	}
+}
+
+void sbx_meta_each_entry(struct sbx_meta *meta, sbx_meta_entry_fn fn, void *arg)
+{
+	GString *path = g_string_new(NULL);
+
+	each_below(meta->workspace, path, fn, arg);
+	g_string_free(path, TRUE);
+}
+
+uint64_t sbx_meta_changes(const struct sbx_meta *meta)
+{
+	return meta->changes;
 }
 
 /* Paths ------------------------------------------------------------------------------------- */

@@ -122,6 +122,16 @@ void sbx_meta_doubt(struct sbx_meta *meta, const char *path);
 void sbx_meta_set_local(struct sbx_meta *meta, const char *path, const struct sbx_attr *attr);
 void sbx_meta_clear_local(struct sbx_meta *meta, const char *path);
 
+/*
+ * All entries of the workspace whose remote attributes are known, of any age, a directory before
+ * what is in it. @link: borrowed; NULL where it is no link, or its text is not known.
+ */
+typedef void (*sbx_meta_entry_fn)(void *arg, const char *path, const struct sbx_attr *attr,
+				  const char *link, int64_t seen_us);
+void sbx_meta_each_entry(struct sbx_meta *meta, sbx_meta_entry_fn fn, void *arg);
+/* Differs from what it was before whenever an entry's remote side was set or went. */
+uint64_t sbx_meta_changes(const struct sbx_meta *meta);
+
 /* What to ask ------------------------------------------------------------------------------- */
 
 /* A directory. */

@@ -52,6 +52,7 @@ struct sbx_meta {
 	struct meta_dir *newest, *oldest;
 	size_t n_entries;
 	size_t max_entries;
+	uint64_t changes; /* counts remote sides that were set or went */
 	int64_t floor_us; /* what was seen before is not fresh */
 	GHashTable *links; /* (dev, ino) of files with several links -> their known names */
 };

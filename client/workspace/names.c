@@ -46,6 +46,7 @@ void names_check_epoch(struct sbx_names *names)
 		names->epoch = epoch;
 		sbx_meta_expire(names->meta, names_now_us());
 		names->clock_known = false;
+		names->no_exec = false; /* it may be another server by now */
 	}
 	pthread_mutex_unlock(&names->lock);
 }
@@ -94,6 +95,7 @@ int sbx_names_new(struct sbx_session *session, const struct sbx_workspace_option
 	names->options = *options;
 	names->meta = sbx_meta_new(ENTRIES_MAX);
 	names->epoch = sbx_session_epoch(session);
+	names->doubted_us = INT64_MIN;
 	names->probes = g_ptr_array_new_with_free_func(probe_free);
 	names->flights = g_ptr_array_new();
 	names->entry_cost_us = 3.0;
@@ -358,7 +360,8 @@ void sbx_names_saw(struct sbx_names *names, const char *path, const struct sbx_a
 void sbx_names_refresh(struct sbx_names *names)
 {
 	pthread_mutex_lock(&names->lock);
-	sbx_meta_expire(names->meta, names_now_us());
+	names->doubted_us = names_now_us();
+	sbx_meta_expire(names->meta, names->doubted_us);
 	names->statfs_us = 0;
 	pthread_mutex_unlock(&names->lock);
 }

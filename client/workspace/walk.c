@@ -8,7 +8,7 @@
 #include "client/probe.h"
 #include "client/provider.h"
 #include "client/scan.h"
-#include "client/workspace/names.h"
+#include "client/workspace/names_impl.h"
 
 #define WALK_ENTRIES_MAX 50000
 #define WALK_ENTRIES_MIN 500
@@ -132,6 +132,51 @@ int sbx_names_walk(struct sbx_names *names, const struct sbx_call *call, struct 
 	g_ptr_array_sort(walk->entries, entry_compare);
 	*ret_walk = walk;
 	return 0;
+}
+
+struct knowing {
+	struct sbx_walk *walk;
+	int64_t since_us;
+};
+
+static void known_add(void *arg, const char *path, const struct sbx_attr *attr, const char *link,
+		      int64_t seen_us)
+{
+	struct knowing *knowing = arg;
+	struct sbx_walk_entry *entry;
+
+	if (seen_us < knowing->since_us)
+		return;
+	entry = g_new0(struct sbx_walk_entry, 1);
+	entry->path = g_strdup(path);
+	entry->link = g_strdup(link);
+	entry->attr = *attr;
+	g_ptr_array_add(knowing->walk->entries, entry);
+}
+
+struct sbx_walk *sbx_names_walk_known(struct sbx_names *names, bool sure)
+{
+	struct sbx_walk *walk = g_new0(struct sbx_walk, 1);
+	struct knowing knowing = { .walk = walk, .since_us = INT64_MIN };
+
+	walk->entries = g_ptr_array_new_with_free_func(walk_entry_free);
+	pthread_mutex_lock(&names->lock);
+	if (sure)
+		knowing.since_us = names->doubted_us;
+	sbx_meta_each_entry(names->meta, known_add, &knowing);
+	pthread_mutex_unlock(&names->lock);
+	g_ptr_array_sort(walk->entries, entry_compare);
+	return walk;
+}
+
+uint64_t sbx_names_changes(struct sbx_names *names)
+{
+	uint64_t changes;
+
+	pthread_mutex_lock(&names->lock);
+	changes = sbx_meta_changes(names->meta);
+	pthread_mutex_unlock(&names->lock);
+	return changes;
 }
 
 const struct sbx_walk_entry *sbx_walk_find(const struct sbx_walk *walk, const char *path)
