@@ -12,17 +12,18 @@
 #include "client/workspace/runner.h"
 
 /* File times lag behind the clock, and clocks of filesystems behind that of the system. */
-#define SINCE_OVERLAP_NS INT64_C(1000000000)
-#define FLIGHTS_MAX	 8
-#define WANTED_MAX	 64
-#define GROUP_DIRS_MAX	 4000
-#define GROUP_LEAST	 2000 /* entries */
-#define GROUP_MOST	 60000
-#define AHEAD_LEAST	 64 /* directories ahead of a walk */
-#define AHEAD_MOST	 512
-#define AHEAD_ENTRIES	 20000
-#define LOOK_MAX	 10000 /* directories of the store, for one flight */
-#define TRIES_MAX	 12
+#define SINCE_OVERLAP_NS    INT64_C(1000000000)
+#define FLIGHTS_MAX	    8
+#define FLIGHTS_OUTSIDE_MAX 4 /* beside those: in the sandbox's own root */
+#define WANTED_MAX	    64
+#define GROUP_DIRS_MAX	    4000
+#define GROUP_LEAST	    2000 /* entries */
+#define GROUP_MOST	    60000
+#define AHEAD_LEAST	    64 /* directories ahead of a walk */
+#define AHEAD_MOST	    512
+#define AHEAD_ENTRIES	    20000
+#define LOOK_MAX	    10000 /* directories of the store, for one flight */
+#define TRIES_MAX	    12
 
 enum flight_state {
 	FLIGHT_QUEUED,
@@ -56,6 +57,18 @@ static void flight_unref_locked(struct names_flight *flight)
 	g_free(flight);
 }
 
+/* In the sandbox's own root, where anything may hang, as mounts over a network do: each path is
+ * asked for by itself, and for those only who want it. */
+static bool is_outside(const char *path)
+{
+	return path[0] == '/';
+}
+
+static bool flight_is_outside(const struct names_flight *flight)
+{
+	return is_outside(g_ptr_array_index(flight->paths, 0));
+}
+
 static bool flight_has(const struct names_flight *flight, const char *path)
 {
 	return g_hash_table_contains(flight->set, path);
@@ -87,7 +100,7 @@ static bool flight_serves(const struct names_flight *flight, enum names_ask ask,
 	if (flight_has(flight, path))
 		return ask == NAMES_ASK_FILE || flight->mode != SBX_SCAN_LSTAT;
 	/* A scan of the whole tree brings most directories. */
-	return ask == NAMES_ASK_DIR && flight->mode == SBX_SCAN_TREE && path[0] != '/' &&
+	return ask == NAMES_ASK_DIR && flight->mode == SBX_SCAN_TREE && !is_outside(path) &&
 	       flight_has(flight, "");
 }
 
@@ -158,12 +171,11 @@ static bool group_add_ahead(void *arg, const struct sbx_meta_dir_info *info)
 static bool group_add_used(void *arg, const struct sbx_meta_dir_info *info)
 {
 	struct group *group = arg;
-	bool used = info->used_us >= group->now_us - SBX_NAMES_USED_US;
 
 	if (group->flight->paths->len >= GROUP_DIRS_MAX || group->budget <= 0 ||
 	    ++group->n_looked_at > LOOK_MAX)
 		return false;
-	if ((used || info->path[0] != '/') && group_may_have(group, info))
+	if (!is_outside(info->path) && group_may_have(group, info))
 		group_take(group, info);
 	return true;
 }
@@ -180,6 +192,8 @@ static void flight_add_group_locked(struct names_flight *flight, int64_t now_us)
 	bool is_walk = g_strcmp0(names->walk_next, path) == 0;
 	struct group group = { .flight = flight, .now_us = now_us };
 
+	if (flight_is_outside(flight))
+		return;
 	names->walk_ahead = is_walk ? MIN(names->walk_ahead * 2, AHEAD_MOST) : AHEAD_LEAST;
 	g_clear_pointer(&names->walk_next, g_free);
 	group.n_dirs_max = flight->n_wanted + names->walk_ahead;
@@ -209,9 +223,9 @@ static enum sbx_scan_mode mode_for_locked(struct sbx_names *names, enum names_as
 	if (ask == NAMES_ASK_FILE)
 		return SBX_SCAN_LSTAT;
 	if (sbx_meta_dir_info(names->meta, path, &info) < 0)
-		return path[0] == '/' ? SBX_SCAN_LIST : SBX_SCAN_TREE;
+		return is_outside(path) ? SBX_SCAN_LIST : SBX_SCAN_TREE;
 	if (!info.complete || info.validated_us < info.floor_us)
-		mode = path[0] == '/' ? SBX_SCAN_LIST : SBX_SCAN_TREE;
+		mode = is_outside(path) ? SBX_SCAN_LIST : SBX_SCAN_TREE;
 	else
 		mode = info.clock_ns == 0 ? SBX_SCAN_LIST : SBX_SCAN_SINCE;
 	g_free(info.path);
@@ -289,7 +303,7 @@ static void merge_locked(struct names_flight *flight, const struct sbx_scan_repl
 		const char *path = store_path(place->path);
 		bool asked_for = i < flight->paths->len;
 
-		if (path[0] != '/' && names_path_is_hidden(path))
+		if (!is_outside(path) && names_path_is_hidden(path))
 			continue;
 		if (asked_for && place->has_attr)
 			sbx_meta_saw(names->meta, path, &place->attr, place->link, flight->asked_us,
@@ -469,14 +483,19 @@ static int flight_find_locked(struct sbx_names *names, enum names_ask ask, const
 			      int64_t need_us, bool no_wake, struct names_flight **ret_flight)
 {
 	enum sbx_scan_mode mode = mode_for_locked(names, ask, path);
+	bool outside = is_outside(path);
 	struct names_flight *flight;
+	unsigned int n_like = 0;
 	int r;
 
 	for (guint i = 0; i < names->flights->len; i++) {
 		flight = g_ptr_array_index(names->flights, i);
+		if (flight_is_outside(flight) != outside)
+			continue;
+		n_like++;
 		if (flight->no_wake && !no_wake)
 			continue;
-		if (flight->state == FLIGHT_QUEUED && flight->mode == mode &&
+		if (!outside && flight->state == FLIGHT_QUEUED && flight->mode == mode &&
 		    flight->paths->len < WANTED_MAX && !flight_has(flight, path))
 			flight_add(flight, path);
 		if (flight_serves(flight, ask, path, need_us)) {
@@ -485,7 +504,7 @@ static int flight_find_locked(struct sbx_names *names, enum names_ask ask, const
 			return 0;
 		}
 	}
-	if (names->flights->len >= FLIGHTS_MAX) {
+	if (n_like >= (outside ? FLIGHTS_OUTSIDE_MAX : FLIGHTS_MAX)) {
 		*ret_flight = NULL;
 		return 0;
 	}

@@ -16,6 +16,8 @@
  * group is bounded by what looking at it costs the sandbox, measured as the time of an answer less
  * that of the quickest one: about 3 % of its time. A directory that did not fit is asked for by
  * itself when somebody needs it, so ttl holds for it as for every other.
+ * A path of the sandbox's own root is asked for by itself, and only when somebody needs it: what
+ * hangs there, such as a mount over a network, hangs nobody else.
  *
  * Locking: names->lock, taken inside, never held across a request.
  */
