@@ -143,8 +143,10 @@ static int add_entry(struct scan_walk *walk, struct sbx_scan_place *parent,
 	const char *name = slash != NULL ? slash + 1 : record->path;
 	struct sbx_scan_entry entry = { .attr = record->attr, .name = name, .link = record->link };
 
-	if (!sbx_program_name_valid(name, strlen(name)))
-		return -EBADMSG;
+	if (!sbx_program_name_valid(name, strlen(name))) {
+		g_ptr_array_add(walk->reply->refused, (gpointer)record->path);
+		return 0;
+	}
 	if (S_ISDIR(entry.attr.mode) && parent->depth + 1 >= walk->depth)
 		walk->reply->complete = false;
 	g_array_append_val(parent->entries, entry);
@@ -298,6 +300,7 @@ int sbx_scan_decode(const struct sbx_scan_request *req, const char *out, size_t 
 	reply->answer = answer;
 	reply->strings = g_string_chunk_new(1024);
 	reply->places = g_ptr_array_new_with_free_func(place_free);
+	reply->refused = g_ptr_array_new();
 	reply->by_path = g_hash_table_new(g_str_hash, g_str_equal);
 	error = decode_section(req, reply);
 	if (error < 0) {
@@ -314,6 +317,7 @@ void sbx_scan_reply_free(struct sbx_scan_reply *reply)
 		return;
 	g_hash_table_unref(reply->by_path);
 	g_ptr_array_unref(reply->places);
+	g_ptr_array_unref(reply->refused);
 	g_string_chunk_free(reply->strings);
 	sbx_program_answer_clear(&reply->answer);
 	g_free(reply);

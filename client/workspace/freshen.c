@@ -298,6 +298,10 @@ static void merge_locked(struct names_flight *flight, const struct sbx_scan_repl
 {
 	struct sbx_names *names = flight->names;
 
+	for (guint i = 0; i < reply->refused->len; i++)
+		sbx_errlog_note(sbx_session_errors(names->session), "scan",
+				g_ptr_array_index(reply->refused, i), -EIO,
+				"a name that can't be one was refused");
 	for (guint i = 0; i < reply->places->len; i++) {
 		const struct sbx_scan_place *place = g_ptr_array_index(reply->places, i);
 		const char *path = store_path(place->path);
