@@ -77,7 +77,7 @@ struct sbx_scan_place {
 
 struct sbx_scan_reply {
 	GPtrArray *places; /* struct sbx_scan_place *; first those asked for, in their order */
-	GPtrArray *refused; /* const char *, of the reply: paths left out, whose last name is none */
+	GPtrArray *refused; /* const char *, of the reply: paths left out, their name is none */
 	int64_t clock_ns;
 	bool clock_has_ns;
 	bool complete; /* TREE: no directory was left out by the bound */
