@@ -158,6 +158,9 @@ int sbx_session_renew(struct sbx_session *session, const struct sbx_call *call,
 void sbx_session_renew_done(struct sbx_session *session);
 void sbx_session_renew_undo(struct sbx_session *session, const struct sbx_call *call);
 
+/* The session was made by sbx_sessions_create() in this mount, and this was not asked before. */
+bool sbx_session_take_new(struct sbx_session *session);
+
 /* What status says while nothing worse is the matter; NULL: nothing. */
 void sbx_session_set_note(struct sbx_session *session, const char *note);
 

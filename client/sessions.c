@@ -245,7 +245,7 @@ static void sessions_settle(struct sbx_sessions *sessions, const char *name,
 
 /* A session that the server has just named becomes known and remembered. */
 static int sessions_enter(struct sbx_sessions *sessions, const char *name, const char *body,
-			  const struct sbx_session_ref *ref)
+			  const struct sbx_session_ref *ref, bool is_new)
 {
 	struct sbx_session *session;
 	int r = 0;
@@ -253,6 +253,7 @@ static int sessions_enter(struct sbx_sessions *sessions, const char *name, const
 	session = sbx_session_new(sessions, name, ref->id, ref->root, body, NULL, &r);
 	if (!session)
 		return r;
+	session->is_new = is_new;
 	session->state = SBX_SESSION_LIVE;
 	session->seen_ms = g_get_real_time() / 1000;
 	r = sbx_session_save(session);
@@ -296,7 +297,7 @@ static int create_run(void *arg)
 
 	r = provider->ops->create(provider, &call, job->body, ref);
 	if (r == 0)
-		r = sessions_enter(sessions, job->name, job->body, ref);
+		r = sessions_enter(sessions, job->name, job->body, ref, true);
 	if (r < 0)
 		sessions_settle(sessions, job->name, NULL);
 	if (r < 0 && job->failure.maybe_done) {
@@ -375,7 +376,7 @@ int sbx_sessions_attach(struct sbx_sessions *sessions, const struct sbx_call *ca
 	if (r == 0 && !alive)
 		r = -ENOENT;
 	if (r == 0)
-		r = sessions_enter(sessions, name, NULL, ref);
+		r = sessions_enter(sessions, name, NULL, ref, false);
 	if (r < 0)
 		sessions_settle(sessions, name, NULL);
 	g_free(ref);

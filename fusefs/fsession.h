@@ -36,6 +36,8 @@ struct fsession {
 	struct scratch_set *scratch;
 	struct sbx_thaw_watch *thaw;
 	struct verb_slot verb;
+	int64_t kept_use_ms; /* of the keeper alone: the last use whose outcome is persisted */
+	int64_t persisted_ms; /* the same: when it looked at that last */
 };
 
 struct fsessions *fsessions_new(struct fs *fs);

@@ -28,6 +28,7 @@
 #include "fusefs/command.h"
 #include "fusefs/daemon.h"
 #include "fusefs/fs.h"
+#include "fusefs/keeper.h"
 #include "fusefs/log.h"
 #include "fusefs/mountpoint.h"
 #include "fusefs/ops.h"
@@ -62,6 +63,7 @@ struct run {
 	char *real_mountpoint;
 	struct fs *fs;
 	struct fuse_session *fuse;
+	struct keeper *keeper; /* NULL: there is none */
 	pthread_t main_thread;
 	struct sbx_cancel *ending; /* stops the maintainer; NULL: there is none */
 	pthread_t maintainer;
@@ -332,6 +334,28 @@ static void run_unmaintain(struct run *run)
 	sbx_cancel_unref(run->ending);
 }
 
+/* Without it the mount works all the same. */
+static void run_keep(struct run *run)
+{
+	const struct options *options = run->options;
+	const struct keeper_options keeper = {
+		.keep_risk = options->keepawake == KEEPAWAKE_RISK,
+		.keep_jobs = options->keepawake == KEEPAWAKE_RISK ||
+			     options->keepawake == KEEPAWAKE_JOBS,
+		.keep_all = options->keepawake == KEEPAWAKE_ALL,
+		.interval_ms = options->keepawake_interval_ms,
+		.quiet_ms = options->keepawake_quiet_ms,
+		.recent_ms = options->keepawake_recent_ms,
+		.autopersist_ms = options->autopersist_ms,
+		.autopersist_keep = options->autopersist_keep,
+	};
+
+	if (options->keepawake == KEEPAWAKE_NONE && !options->autopersist_ms)
+		return;
+	if (keeper_new(run->fs, &keeper, &run->keeper) < 0)
+		log_line(LOG_LEVEL_WARNING, "sessions are not kept awake: no thread for it");
+}
+
 static int run_serve(struct run *run)
 {
 	struct sigaction wake = { .sa_handler = wake_main };
@@ -351,7 +375,9 @@ static int run_serve(struct run *run)
 	log_open(run->options->log_level, run->options->foreground, run->token);
 	daemon_report(&run->daemon, EXIT_OK);
 	log_line(LOG_LEVEL_INFO, "%s mounted on %s", run->endpoint->text, run->options->mountpoint);
+	run_keep(run);
 	(void)fs_loop(run->fs, run->fuse);
+	keeper_stop(run->keeper);
 	daemon_unwatch_signals(&run->daemon);
 	/* Nothing hangs on us while the rest is sent. */
 	fuse_session_unmount(run->fuse);
@@ -361,6 +387,7 @@ static int run_serve(struct run *run)
 			 "%zu files could not be sent; they are kept in %s and sent by the next "
 			 "mount",
 			 unsent, sbx_statedir_path(run->statedir));
+	keeper_unmount(run->keeper);
 	log_line(LOG_LEVEL_INFO, "%s unmounted", run->options->mountpoint);
 	return EXIT_OK;
 }
@@ -375,6 +402,7 @@ static void run_done(struct run *run)
 		fuse_session_unmount(run->fuse);
 		fuse_session_destroy(run->fuse);
 	}
+	keeper_free(run->keeper);
 	/* Running verbs use the fs; what it delayed goes with it; other tasks use all that
 	 * follows. */
 	if (run->pool)

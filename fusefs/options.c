@@ -14,6 +14,9 @@
 #define DEFAULT_CACHE_SIZE	 (1024ull * 1024 * 1024)
 #define DEFAULT_JOBS_KEEP	 200
 #define DEFAULT_AUTOPERSIST_KEEP 3
+#define DEFAULT_INTERVAL_MS	 300000
+#define DEFAULT_QUIET_MS	 600000
+#define DEFAULT_RECENT_MS	 300000
 
 /* What -o keys mean; the value, if any, is parsed by hand so that each error can name its
  * option. */
@@ -76,6 +79,9 @@ static const struct option_row option_rows[] = {
 	{ "keepawake", KEY_KEEPAWAKE, 0, 0 },
 	{ "autopersist", KEY_SECONDS, AT(autopersist_ms), 0 },
 	{ "autopersist_keep", KEY_COUNT, AT(autopersist_keep), 0 },
+	{ "keepawake_interval", KEY_SECONDS, AT(keepawake_interval_ms), 0 },
+	{ "keepawake_quiet", KEY_SECONDS, AT(keepawake_quiet_ms), 0 },
+	{ "keepawake_recent", KEY_SECONDS, AT(keepawake_recent_ms), 0 },
 	{ "log_level", KEY_LOG_LEVEL, 0, 0 },
 	{ "token", KEY_TOKEN, 0, 0 },
 	{ "password", KEY_TOKEN, 0, 0 },
@@ -419,6 +425,9 @@ int options_parse(int argc, char **argv, struct options **ret_options, char **re
 	options->cache_size_bytes = DEFAULT_CACHE_SIZE;
 	options->jobs_keep = DEFAULT_JOBS_KEEP;
 	options->autopersist_keep = DEFAULT_AUTOPERSIST_KEEP;
+	options->keepawake_interval_ms = DEFAULT_INTERVAL_MS;
+	options->keepawake_quiet_ms = DEFAULT_QUIET_MS;
+	options->keepawake_recent_ms = DEFAULT_RECENT_MS;
 	options->log_level = LOG_LEVEL_WARNING;
 	options->uid = getuid();
 	options->gid = getgid();

@@ -70,6 +70,8 @@ struct options {
 	enum options_keepawake keepawake;
 	int64_t autopersist_ms; /* 0: off */
 	unsigned int autopersist_keep;
+	/* Of keepawake and autopersist (keeper.h); for tests. */
+	int64_t keepawake_interval_ms, keepawake_quiet_ms, keepawake_recent_ms;
 
 	enum options_log_level log_level;
 	struct fuse_args *fuse_args; /* argv[0] and -o … for fuse_session_new() */

@@ -17,6 +17,7 @@
 #include "fusefs/sessiondir.h"
 #include "fusefs/sessionjobs.h"
 #include "fusefs/snapshotdir.h"
+#include "fusefs/snapshotverbs.h"
 #include "fusefs/stats.h"
 #include "fusefs/status.h"
 #include "fusefs/synth.h"
@@ -126,6 +127,14 @@ static const struct verb root_verbs[] = {
 		.min_args = 1,
 		.max_args = 2,
 		.run = verb_attach,
+	},
+	{
+		.name = "resume",
+		.usage = "resume FILE NAME",
+		.help = "take a session from another client's state file",
+		.min_args = 2,
+		.max_args = 2,
+		.run = snapshot_verb_resume_file,
 	},
 	{
 		.name = "detach",

@@ -261,6 +261,28 @@ static int verb_start(struct op *op, struct fsession *session, struct verb_run *
 	return r;
 }
 
+int verb_run_own(struct fs *fs, struct fsession *session, const struct verb *verb, const char *arg,
+		 const struct sbx_call *call)
+{
+	struct verb_run *run = g_new0(struct verb_run, 1);
+	int r;
+
+	run->fs = fs;
+	run->session = fsession_ref(session);
+	run->verb = verb;
+	run->line = g_strdup(verb->name);
+	run->args[0] = g_strdup(arg);
+	run->started_ns = text_now_ns();
+	run->call = *call;
+	run->call.cancel = call->cancel ? sbx_cancel_ref(call->cancel) : NULL;
+	run->call.failure = &run->failure;
+	r = slot_enter(run);
+	if (r == 0)
+		r = verb_task(run);
+	verb_run_free(run);
+	return r;
+}
+
 static void runs_free(gpointer run)
 {
 	verb_run_free(run);

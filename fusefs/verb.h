@@ -115,6 +115,13 @@ int verb_input_text(struct op *op, const struct verb_table *table, struct fsessi
 		    const char *data, size_t size);
 
 /*
+ * A verb that the mount begins by itself, in the caller's thread: shown in status as any other.
+ * @arg: its one argument. @call: who may stop it. -EBUSY: another one runs.
+ */
+int verb_run_own(struct fs *fs, struct fsession *session, const struct verb *verb, const char *arg,
+		 const struct sbx_call *call);
+
+/*
  * Take one line apart. 0 with *ret_run NULL: nothing to do; -EINVAL: no such verb, wrong number of
  * arguments, a NUL. Exported for tests; the result is freed by verb_run_free().
  */

@@ -357,6 +357,33 @@ int sbx_snapshot_hydrate(struct sbx_workspace *ws, const struct sbx_call *call, 
 
 /* Resume -------------------------------------------------------------------------------------- */
 
+/* A session that lives. One that was made in place of one that this mount forgot is not what the
+ * name stands for, as long as it is empty. */
+static int resume_live(struct sbx_workspace *ws, const struct sbx_call *call,
+		       const struct sbx_snapshot_progress *progress, char **ret_message)
+{
+	struct sbx_session *session = sbx_workspace_session(ws);
+	g_autofree char *session_name = sbx_session_name(session);
+	g_autofree char *name = NULL;
+	struct sbx_walk *walk = NULL;
+	bool is_empty;
+	int r;
+
+	*ret_message = g_strdup("the session lives; nothing was done");
+	if (!sbx_session_take_new(session) ||
+	    sbx_snapshots_newest_verified(sbx_session_statedir(session), session_name, &name) < 0)
+		return 0;
+	r = sbx_names_walk(sbx_workspace_names(ws), call, &walk);
+	if (r < 0)
+		return r == -EOPNOTSUPP ? 0 : r;
+	is_empty = walk->entries->len == 0;
+	sbx_walk_free(walk);
+	if (!is_empty)
+		return 0;
+	g_clear_pointer(ret_message, g_free);
+	return sbx_snapshot_hydrate(ws, call, name, false, progress, ret_message);
+}
+
 int sbx_snapshot_resume(struct sbx_workspace *ws, const struct sbx_call *call, bool empty,
 			const struct sbx_snapshot_progress *progress, char **ret_message)
 {
@@ -370,11 +397,8 @@ int sbx_snapshot_resume(struct sbx_workspace *ws, const struct sbx_call *call, b
 
 	*ret_message = NULL;
 	r = sbx_session_reattach(session, call);
-	if (r != -ESTALE) {
-		if (r == 0)
-			*ret_message = g_strdup("the session lives; nothing was done");
-		return r;
-	}
+	if (r != -ESTALE)
+		return r < 0 || empty ? r : resume_live(ws, call, progress, ret_message);
 	r = sbx_snapshots_newest_verified(dir, session_name, &name);
 	/* Read before anything is made: what can't be used must not cost a session. */
 	if (r == 0) {

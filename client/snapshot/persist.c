@@ -382,3 +382,51 @@ int sbx_snapshot_persist(struct sbx_workspace *ws, const struct sbx_call *call, 
 	close(dirfd);
 	return r;
 }
+
+/* Is all as the receipt says, as far as attributes tell? */
+static bool agrees(const struct sbx_receipt *receipt, const struct sbx_walk *walk)
+{
+	unsigned int n = 0;
+
+	for (guint i = 0; i < walk->entries->len; i++) {
+		const struct sbx_walk_entry *seen = g_ptr_array_index(walk->entries, i);
+		const struct sbx_receipt_entry *entry;
+
+		if (!S_ISREG(seen->attr.mode) && !S_ISDIR(seen->attr.mode) &&
+		    !S_ISLNK(seen->attr.mode))
+			continue;
+		entry = sbx_receipt_find(receipt, seen->path);
+		if (!entry || entry->unstable ||
+		    entry->mode != (seen->attr.mode & (S_IFMT | 07777)) ||
+		    entry->mtime_ns != seen->attr.mtime_ns ||
+		    (S_ISREG(entry->mode) && entry->size != seen->attr.size) ||
+		    g_strcmp0(entry->link, seen->link) != 0)
+			return false;
+		n++;
+	}
+	return n == receipt->entries->len;
+}
+
+int sbx_snapshot_is_due(struct sbx_workspace *ws, const struct sbx_call *call, bool *ret_is_due)
+{
+	struct sbx_session *session = sbx_workspace_session(ws);
+	struct sbx_statedir *dir = sbx_session_statedir(session);
+	g_autofree char *session_name = sbx_session_name(session);
+	g_autofree char *message = NULL;
+	g_autofree char *newest = NULL;
+	struct sbx_receipt *receipt = NULL;
+	struct sbx_walk *walk = NULL;
+	int r;
+
+	r = sbx_names_walk(sbx_workspace_names(ws), call, &walk);
+	if (r < 0)
+		return r;
+	if (sbx_snapshots_newest_verified(dir, session_name, &newest) == 0 &&
+	    sbx_snapshots_receipt(dir, session_name, newest, &receipt, &message) == 0)
+		*ret_is_due = !agrees(receipt, walk);
+	else
+		*ret_is_due = walk->entries->len > 0;
+	sbx_receipt_free(receipt);
+	sbx_walk_free(walk);
+	return 0;
+}

@@ -39,6 +39,9 @@ struct sbx_snapshot_progress {
 int sbx_snapshot_persist(struct sbx_workspace *ws, const struct sbx_call *call, const char *name,
 			 const struct sbx_snapshot_progress *progress, char **ret_message);
 
+/* Does the workspace differ from its newest snapshot? Asks once; what is unsent is not looked at. */
+int sbx_snapshot_is_due(struct sbx_workspace *ws, const struct sbx_call *call, bool *ret_is_due);
+
 /*
  * @name NULL: the newest verified; -ENODATA: there is none. -ENOENT, -EEXIST (the workspace holds
  * changes newer than the snapshot, without @over), -ENOTDIR/-EISDIR (kinds conflict: nothing was
@@ -49,7 +52,8 @@ int sbx_snapshot_hydrate(struct sbx_workspace *ws, const struct sbx_call *call, 
 			 char **ret_message);
 
 /*
- * Reattach; where the session is gone, make a new one from the same body under the same name and
+ * Reattach. A session that lives is left as it is, but for one that was made just now under a name
+ * that has a verified snapshot, and is empty: it gets that one. Where it is gone, make a new one from the same body under the same name and
  * hydrate it. -ENODATA: there is no snapshot and @empty is not set; nothing was made then. When
  * hydrate fails the new session is deleted again.
  */
@@ -107,6 +111,9 @@ struct sbx_tar_list;
 int sbx_snapshots_load(struct sbx_statedir *dir, const char *session_name, const char *name,
 		       const struct sbx_call *call, int *ret_fd, struct sbx_receipt **ret_receipt,
 		       struct sbx_tar_list **ret_archive, char **ret_message);
+/* The receipt of @name. -ENOENT; -EINVAL with a message: it is none. */
+int sbx_snapshots_receipt(struct sbx_statedir *dir, const char *session_name, const char *name,
+			  struct sbx_receipt **ret_receipt, char **ret_message);
 /* -ENODATA: none is verified. */
 int sbx_snapshots_newest_verified(struct sbx_statedir *dir, const char *session_name,
 				  char **ret_name);

@@ -345,6 +345,21 @@ static int receipt_load(int dirfd, const char *name, struct sbx_receipt **ret_re
 	return receipt_read(dirfd, file, ret_receipt, ret_message);
 }
 
+int sbx_snapshots_receipt(struct sbx_statedir *dir, const char *session_name, const char *name,
+			  struct sbx_receipt **ret_receipt, char **ret_message)
+{
+	int dirfd, r;
+
+	if (!sbx_snapshot_name_is_valid(name))
+		return -EINVAL;
+	dirfd = snapshots_opendir(dir, session_name);
+	if (dirfd < 0)
+		return dirfd;
+	r = receipt_load(dirfd, name, ret_receipt, ret_message);
+	close(dirfd);
+	return r;
+}
+
 static struct sbx_receipt *receipt_of_archive(const char *name, const struct sbx_tar_list *archive)
 {
 	struct sbx_receipt *receipt = sbx_receipt_new();
