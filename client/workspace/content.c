@@ -449,6 +449,16 @@ uint64_t sbx_content_version(struct sbx_content *content)
 	return version;
 }
 
+bool sbx_content_is_complete(struct sbx_content *content)
+{
+	bool complete;
+
+	pthread_mutex_lock(&content->lock);
+	complete = content->complete;
+	pthread_mutex_unlock(&content->lock);
+	return complete;
+}
+
 void sbx_content_attr(struct sbx_content *content, struct sbx_attr *ret_attr)
 {
 	pthread_mutex_lock(&content->lock);

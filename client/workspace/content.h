@@ -80,6 +80,8 @@ void sbx_content_unref(struct sbx_content *content); /* NULL is allowed */
 
 /* Equal for equal bytes; 0: not known well enough. */
 uint64_t sbx_content_version(struct sbx_content *content);
+/* All its bytes are here. */
+bool sbx_content_is_complete(struct sbx_content *content);
 void sbx_content_attr(struct sbx_content *content, struct sbx_attr *ret_attr);
 
 /*

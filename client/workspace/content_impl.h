@@ -21,6 +21,13 @@
 struct sbx_cancel;
 struct small_files;
 
+/* Does the server's GET know ranges? */
+enum content_ranges {
+	RANGES_UNKNOWN,
+	RANGES_WORK,
+	RANGES_IGNORED,
+};
+
 struct sbx_contents {
 	struct sbx_session *session;
 	struct sbx_names *names;
@@ -33,7 +40,7 @@ struct sbx_contents {
 	GQueue big; /* struct sbx_content by link: in use, and a few that were, newest first */
 	unsigned int n_idle; /* of these, not in use */
 	unsigned int n_jobs; /* of all contents */
-	bool ranges_work; /* atomic: a GET of a range was answered with one */
+	enum content_ranges ranges; /* atomic */
 	bool no_exec; /* atomic: pack can't be had */
 	bool closing;
 };
@@ -41,7 +48,9 @@ struct sbx_contents {
 /* A GET under way. All under content->lock; `running` ends last. */
 struct content_stream {
 	bool running;
+	uint64_t asked; /* from where on it was asked for */
 	uint64_t start; /* first byte of what comes */
+	uint64_t end; /* past the last byte that comes */
 	uint64_t pos; /* next byte that comes */
 	unsigned int begun; /* how often an answer has begun */
 	bool proven; /* what comes is of this version */
@@ -101,8 +110,8 @@ void content_signal_locked(struct sbx_content *content);
 
 /* stream.c ----------------------------------------------------------------------------------- */
 
-/* Begin a GET from @start on (the server may send all). Lets go of the lock for a moment. */
-int content_stream_start_locked(struct sbx_content *content, uint64_t start);
+/* Begin a GET of [start, end); the server may send all. Lets go of the lock for a moment. */
+int content_stream_start_locked(struct sbx_content *content, uint64_t start, uint64_t end);
 void content_stream_cancel_locked(struct sbx_content *content);
 /*
  * Bytes have come and nobody is looking: look whether they are of this version. They may be read

@@ -5,11 +5,13 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "client/apply.h"
 #include "client/call.h"
 #include "client/session.h"
 #include "client/workspace/blob.h"
 #include "client/workspace/content_impl.h"
 #include "client/workspace/fetch.h"
+#include "client/workspace/names.h"
 
 /* Two reads this far apart may still be one sequence: the kernel reads ahead in parallel. */
 #define SEQUENCE_SLACK ((uint64_t)256 << 10)
@@ -20,6 +22,8 @@
 /* A sequence that begins further in does not fetch all that lies before it. */
 #define STREAM_START_MAX ((uint64_t)1 << 20)
 #define READ_TRIES	 4
+/* So many reads in sequence will be followed by many more. */
+#define SEQUENCE_RUN 4
 
 static bool content_no_exec(const struct sbx_content *content)
 {
@@ -58,6 +62,7 @@ static int content_fetch_window(struct sbx_content *content, const struct sbx_ca
 	struct sbx_fetch_item item = { .offset = start, .len_bytes = end - start };
 	g_autofree char *path = NULL;
 	int64_t clock_ns;
+	int64_t asked_ms;
 	int r;
 
 	pthread_mutex_lock(&content->lock);
@@ -67,9 +72,12 @@ static int content_fetch_window(struct sbx_content *content, const struct sbx_ca
 	if (r < 0)
 		return r;
 	item.path = path;
+	asked_ms = sbx_clock_ms();
 	r = sbx_fetch(contents->session, contents->names, call, &item, 1, end - start, &clock_ns);
 	if (r < 0)
 		return r;
+	if (item.has_attr && !g_str_has_prefix(path, SBX_HELD_DIR "/"))
+		sbx_names_saw(contents->names, path, &item.attr, asked_ms);
 	if (item.blob)
 		r = content_store(content, item.blob->data, item.blob->len_bytes, start);
 	pthread_mutex_lock(&content->lock);
@@ -139,20 +147,29 @@ static uint64_t window_end_locked(struct sbx_content *content, uint64_t start, u
 	return end;
 }
 
+/* Is a GET the right thing for the byte at @missing, and of what? */
 static bool content_wants_stream_locked(struct sbx_content *content,
 					const struct sbx_reader *reader, size_t size,
-					uint64_t missing)
+					uint64_t missing, uint64_t *ret_start, uint64_t *ret_end)
 {
-	struct sbx_contents *contents = content->owner;
+	enum content_ranges ranges = __atomic_load_n(&content->owner->ranges, __ATOMIC_RELAXED);
 
 	if (content->no_get)
 		return false;
-	if (content_no_exec(content))
+	*ret_start = ranges == RANGES_IGNORED ? 0 : missing;
+	*ret_end = content->size;
+	if (content_no_exec(content)) {
+		if (reader->run == 0 && *ret_start > 0)
+			*ret_end = MIN(missing + MAX(size, SBX_WINDOW_BYTES), content->size);
 		return true;
-	if (missing > STREAM_START_MAX &&
-	    !__atomic_load_n(&contents->ranges_work, __ATOMIC_RELAXED))
-		return false;
-	return reader->run > 0 || (missing == 0 && size > EAGER_BYTES);
+	}
+	if (missing <= STREAM_START_MAX) {
+		*ret_start = ranges == RANGES_WORK ? missing : 0;
+		return reader->run > 0 || (missing == 0 && size > EAGER_BYTES);
+	}
+	/* Whether the server knows ranges is worth a try where much is wanted. */
+	return ranges != RANGES_IGNORED && reader->run >= SEQUENCE_RUN &&
+	       content->size - missing > SBX_WINDOW_MAX;
 }
 
 /* Fetch the window around @missing, and more ahead. Called and returns with the lock held. */
@@ -205,7 +222,7 @@ static bool content_is_coming_locked(struct sbx_content *content, uint64_t missi
 
 	if (sbx_rangeset_run(&content->wanted, missing))
 		return true;
-	if (!stream->running || missing < stream->start)
+	if (!stream->running || missing < stream->start || missing >= stream->end)
 		return false;
 	return missing < stream->pos + STREAM_REACH || content_no_exec(content) ||
 	       sbx_rangeset_run(&content->present, missing) > 0;
@@ -217,6 +234,8 @@ static int content_step_locked(struct sbx_content *content, const struct sbx_cal
 			       uint64_t missing, unsigned int first_stream)
 {
 	struct sbx_contents *contents = content->owner;
+	uint64_t start;
+	uint64_t end;
 	int r;
 
 	if (content->stale)
@@ -241,8 +260,9 @@ static int content_step_locked(struct sbx_content *content, const struct sbx_cal
 	if (content->stream.error < 0 && content->stream.count != first_stream &&
 	    !content->stream.running)
 		return content->stream.error;
-	if (!content->stream.running && content_wants_stream_locked(content, reader, size, missing))
-		return content_stream_start_locked(content, missing);
+	if (!content->stream.running &&
+	    content_wants_stream_locked(content, reader, size, missing, &start, &end))
+		return content_stream_start_locked(content, start, end);
 	r = content_windows_locked(content, call, reader, size, missing);
 	if (r == -EOPNOTSUPP && !content->no_get) {
 		/* From now on the plain route brings everything. */

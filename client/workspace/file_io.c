@@ -13,6 +13,9 @@
 #include "client/workspace/op.h"
 #include "client/workspace/process.h"
 
+/* How often a read begins anew because this mount changed the file meanwhile. */
+#define READ_TRIES 100
+
 /* Reading -------------------------------------------------------------------------------------- */
 
 /*
@@ -46,7 +49,31 @@ static ssize_t node_read_unsent_locked(struct sbx_node_file *node, char *buf, si
 	return (ssize_t)done;
 }
 
-/* One step: bytes of one kind, from @offset on. 0: end of file. */
+/*
+ * A read of @content was -ESTALE. Where the file was changed in place, by this mount (which the
+ * sandbox has before its answer is here) or in the sandbox, it is read anew: true. Waits for such an
+ * answer.
+ */
+static bool file_changed_in_place(struct sbx_file *file, const struct sbx_call *call,
+				  const struct sbx_content *content)
+{
+	struct sbx_node_file *node = file->node;
+	struct sbx_wait wait;
+	bool changed;
+
+	if (sbx_wait_begin(&wait, call, &node->changed, &node->lock) < 0)
+		return false;
+	pthread_mutex_lock(&node->lock);
+	while (!file->pinned && node->content == content && node->publishing &&
+	       sbx_wait_for(&wait) == 0)
+		;
+	changed = !file->pinned && (node->content != content || nfile_follow_locked(node));
+	pthread_mutex_unlock(&node->lock);
+	sbx_wait_end(&wait);
+	return changed;
+}
+
+/* One step: bytes of one kind, from @offset on. 0: end of file; -EAGAIN: once more. */
 static ssize_t file_read_step(struct sbx_file *file, const struct sbx_call *call, char *buf,
 			      size_t size, uint64_t offset)
 {
@@ -56,6 +83,8 @@ static ssize_t file_read_step(struct sbx_file *file, const struct sbx_call *call
 	ssize_t n = 0;
 
 	pthread_mutex_lock(&node->lock);
+	if (!file->pinned && !node->spool)
+		(void)nfile_follow_locked(node);
 	if (file->pinned)
 		content = sbx_content_ref(file->pinned);
 	else if (node->spool)
@@ -72,6 +101,8 @@ static ssize_t file_read_step(struct sbx_file *file, const struct sbx_call *call
 		memset(buf, 0, base);
 		n = (ssize_t)base;
 	}
+	if (n == -ESTALE && file_changed_in_place(file, call, content))
+		n = -EAGAIN;
 	sbx_content_unref(content);
 	return n;
 }
@@ -79,12 +110,18 @@ static ssize_t file_read_step(struct sbx_file *file, const struct sbx_call *call
 ssize_t sbx_file_read(struct sbx_file *file, const struct sbx_call *call, void *buf, size_t size,
 		      uint64_t offset)
 {
+	unsigned int tries = 0;
 	size_t done = 0;
 
 	while (done < size) {
 		ssize_t n =
 			file_read_step(file, call, (char *)buf + done, size - done, offset + done);
 
+		/* It was changed in place meanwhile. */
+		if (n == -EAGAIN && ++tries < READ_TRIES)
+			continue;
+		if (n == -EAGAIN)
+			n = -EIO;
 		if (n < 0)
 			return done > 0 ? (ssize_t)done : n;
 		if (n == 0)

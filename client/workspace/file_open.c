@@ -126,9 +126,15 @@ static int opening_enter_locked(struct sbx_node_file *node, const struct sbx_cal
 				struct sbx_file *file, struct opening *opening)
 {
 	struct sbx_content *content;
+	struct sbx_attr attr;
 	int r = 0;
 
-	/* Unsent changes, or a publish that is ending, know better than what was looked up. */
+	/* Unsent changes, or a publish that is ending, know better than what was looked up; and one
+	 * that has ended since has told the store. */
+	if (!node->spool && opening->exists &&
+	    sbx_names_remote_attr(node->files->names, opening->path, &attr) == 0 &&
+	    S_ISREG(attr.mode))
+		opening->attr = attr;
 	if (!node->spool && opening->exists)
 		nfile_set_attr_locked(node, &opening->attr);
 	if (!node->spool && !opening->exists && opening->looked)

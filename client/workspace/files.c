@@ -15,6 +15,9 @@
 #include "client/workspace/op.h"
 #include "client/workspace/path.h"
 
+/* How often content is asked for anew because this mount changed the file meanwhile. */
+#define CONTENT_TRIES 20
+
 /* The table ------------------------------------------------------------------------------------ */
 
 int sbx_files_new(struct sbx_session *session, struct sbx_names *names,
@@ -379,18 +382,29 @@ void nfile_set_attr_locked(struct sbx_node_file *node, const struct sbx_attr *at
 
 	sbx_version_of(&node->attr, &old);
 	sbx_version_of(attr, &new);
-	if (node->has_attr && !sbx_version_equal(&old, &new))
-		node_pin_locked(node);
+	if (node->has_attr && !sbx_version_equal(&old, &new)) {
+		if (old.dev != new.dev || old.ino != new.ino) {
+			node_pin_locked(node);
+		} else {
+			/* Changed in place: every open file sees it, as on a local disk. */
+			sbx_content_unref(node->content);
+			node->content = NULL;
+		}
+	}
 	node->attr = *attr;
 	node->has_attr = true;
 }
 
-int nfile_content_locked(struct sbx_node_file *node, const struct sbx_call *call,
-			 struct sbx_content **ret_content)
+/* One try. -EAGAIN: the node has come to mean another version, or file, meanwhile. */
+static int node_content_try_locked(struct sbx_node_file *node, const struct sbx_call *call,
+				   struct sbx_content **ret_content)
 {
 	struct sbx_content *content = NULL;
 	g_autofree char *path = NULL;
 	struct sbx_attr attr = node->attr;
+	bool detached = node->detached;
+	struct sbx_version asked;
+	struct sbx_version now;
 	int r;
 
 	if (node->content) {
@@ -399,12 +413,19 @@ int nfile_content_locked(struct sbx_node_file *node, const struct sbx_call *call
 	}
 	if (!node->has_attr)
 		return -ESTALE;
-	path = g_strdup(node->detached ? node->held : node->path);
+	path = g_strdup(detached ? node->held : node->path);
 	if (!path)
 		return -ESTALE;
+	sbx_version_of(&attr, &asked);
 	pthread_mutex_unlock(&node->lock);
 	r = sbx_contents_open(node->files->contents, call, path, &attr, &content);
 	pthread_mutex_lock(&node->lock);
+	sbx_version_of(&node->attr, &now);
+	if (!sbx_version_equal(&asked, &now) || node->detached != detached) {
+		if (r == 0)
+			sbx_content_unref(content);
+		return r == -EINTR ? r : -EAGAIN;
+	}
 	if (r < 0)
 		return r;
 	if (!node->content) {
@@ -413,6 +434,33 @@ int nfile_content_locked(struct sbx_node_file *node, const struct sbx_call *call
 	}
 	*ret_content = content;
 	return 0;
+}
+
+bool nfile_follow_locked(struct sbx_node_file *node)
+{
+	struct sbx_version old;
+	struct sbx_version new;
+	struct sbx_attr attr;
+
+	if (node->detached || !node->has_attr ||
+	    sbx_names_remote_attr(node->files->names, node->path, &attr) < 0)
+		return false;
+	sbx_version_of(&node->attr, &old);
+	sbx_version_of(&attr, &new);
+	if (old.dev != new.dev || old.ino != new.ino || old.ctime_ns >= new.ctime_ns)
+		return false;
+	nfile_set_attr_locked(node, &attr);
+	return true;
+}
+
+int nfile_content_locked(struct sbx_node_file *node, const struct sbx_call *call,
+			 struct sbx_content **ret_content)
+{
+	int r = -EAGAIN;
+
+	for (int tries = 0; tries < CONTENT_TRIES && r == -EAGAIN; tries++)
+		r = node_content_try_locked(node, call, ret_content);
+	return r == -EAGAIN ? -EIO : r;
 }
 
 /* What name operations tell and ask ------------------------------------------------------------ */
@@ -445,6 +493,26 @@ bool sbx_files_any_writer(struct sbx_files *files)
 	}
 	pthread_mutex_unlock(&files->lock);
 	return found;
+}
+
+bool sbx_files_wants_held(struct sbx_files *files, const char *path)
+{
+	struct sbx_node_file *node = files_find(files, path);
+	bool wants = false;
+
+	if (!node)
+		return false;
+	pthread_mutex_lock(&node->lock);
+	for (GList *link = node->handles.head; link && !wants; link = link->next) {
+		const struct sbx_file *file = link->data;
+		struct sbx_content *content = file->pinned ? file->pinned : node->content;
+
+		if (file->readable && node->has_attr)
+			wants = !content || !sbx_content_is_complete(content);
+	}
+	pthread_mutex_unlock(&node->lock);
+	nfile_unref(node);
+	return wants;
 }
 
 /* References of the nodes at @path and below it (NULL: all). */

@@ -87,6 +87,9 @@ int sbx_file_getattr(struct sbx_file *file, const struct sbx_call *call, pid_t p
 bool sbx_files_is_open(struct sbx_files *files, const char *path);
 /* Some program has a file open for writing. */
 bool sbx_files_any_writer(struct sbx_files *files);
+/* An open file reads @path and not all its bytes are here: it has to be set aside before its name
+ * goes. Never asks. */
+bool sbx_files_wants_held(struct sbx_files *files, const char *path);
 /* Before a getattr of @path by @pid: publish when @pid holds unsent bytes of it. */
 int sbx_files_before_stat(struct sbx_files *files, const struct sbx_call *call, const char *path,
 			  pid_t pid);

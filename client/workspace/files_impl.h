@@ -130,6 +130,9 @@ int nfile_spool_locked(struct sbx_node_file *node);
 int nfile_restart_locked(struct sbx_node_file *node, unsigned int flags, mode_t mode);
 /* @attr was seen. Where that is another version, those that read the old one keep it. */
 void nfile_set_attr_locked(struct sbx_node_file *node, const struct sbx_attr *attr);
+/* The store of names knows that the same file has changed in place since: its open files see that.
+ * Returns whether it was so. */
+bool nfile_follow_locked(struct sbx_node_file *node);
 /* The sandbox has no such file any more. */
 void nfile_forget_attr_locked(struct sbx_node_file *node);
 /* The content that @file reads (a reference). Lets go of node->lock, which the caller holds, while

@@ -3,7 +3,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "client/apply.h"
 #include "client/call.h"
 #include "client/session.h"
 #include "client/workspace/content_impl.h"
@@ -13,6 +12,8 @@
 
 /* A stream that nobody reads from for so long is given up: it keeps a connection. */
 #define STREAM_IDLE_MS 5000
+/* A server that ignores a range may send as much before it as that. */
+#define STREAM_IGNORED_MAX ((uint64_t)1 << 20)
 
 void content_stream_cancel_locked(struct sbx_content *content)
 {
@@ -21,7 +22,10 @@ void content_stream_cancel_locked(struct sbx_content *content)
 	content_signal_locked(content);
 }
 
-/* The attributes at @path now. What was set aside is not in the store of names. */
+/*
+ * The attributes at @path now. Not the store's, which shows bytes that are not sent yet and does not
+ * know what was set aside; but where there is no exec it is the one to ask.
+ */
 static int stream_stat(struct sbx_contents *contents, const struct sbx_call *call, const char *path,
 		       struct sbx_attr *ret_attr)
 {
@@ -29,10 +33,10 @@ static int stream_stat(struct sbx_contents *contents, const struct sbx_call *cal
 	int64_t clock_ns;
 	int r;
 
-	if (!g_str_has_prefix(path, SBX_HELD_DIR "/"))
+	r = sbx_fetch(contents->session, contents->names, call, &item, 1, 1, &clock_ns);
+	if (r == -EOPNOTSUPP)
 		return sbx_names_stat(contents->names, call, path, SBX_STAT_NOW, ret_attr, NULL,
 				      NULL);
-	r = sbx_fetch(contents->session, contents->names, call, &item, 1, 1, &clock_ns);
 	if (r == 0 && !item.has_attr)
 		r = item.error < 0 ? item.error : -EIO;
 	if (r == 0)
@@ -99,14 +103,22 @@ int content_stream_prove_locked(struct sbx_content *content, const struct sbx_ca
 static int stream_begin(void *arg, int64_t offset, int64_t len_bytes)
 {
 	struct sbx_content *content = arg;
+	struct sbx_contents *contents = content->owner;
 	struct content_stream *stream = &content->stream;
 	int r = 0;
 
 	pthread_mutex_lock(&content->lock);
-	if (offset > 0)
-		__atomic_store_n(&content->owner->ranges_work, true, __ATOMIC_RELAXED);
-	if (offset < 0 || (uint64_t)offset > content->size ||
-	    (len_bytes >= 0 && (uint64_t)len_bytes != content->size - (uint64_t)offset)) {
+	if (stream->asked > 0)
+		__atomic_store_n(&contents->ranges, offset > 0 ? RANGES_WORK : RANGES_IGNORED,
+				 __ATOMIC_RELAXED);
+	if (offset == 0 && (len_bytes < 0 || (uint64_t)len_bytes == content->size))
+		stream->end = content->size;
+	if (stream->asked > STREAM_IGNORED_MAX && offset == 0 &&
+	    !__atomic_load_n(&contents->no_exec, __ATOMIC_RELAXED)) {
+		/* All of it, where a part was wanted: windows bring that cheaper. */
+		r = -ECANCELED;
+	} else if (offset < 0 || (uint64_t)offset > stream->end ||
+		   (len_bytes >= 0 && (uint64_t)len_bytes != stream->end - (uint64_t)offset)) {
 		/* Of another length: it was replaced. */
 		content->stale = true;
 		r = -ESTALE;
@@ -154,7 +166,7 @@ static int stream_write(void *arg, const void *data, size_t len)
 	struct content_stream *stream = &content->stream;
 	int r = 0;
 
-	if (len > content->size - stream->pos) {
+	if (len > stream->end - stream->pos) {
 		pthread_mutex_lock(&content->lock);
 		content->stale = true;
 		pthread_mutex_unlock(&content->lock);
@@ -207,17 +219,15 @@ static void stream_run(struct sbx_content *content, uint64_t start, uint64_t end
 	bool moved;
 	int r;
 
-	(void)end;
 	pthread_mutex_lock(&content->lock);
 	path = g_strdup(content->path);
 	pthread_mutex_unlock(&content->lock);
-	/* Asked for as a range it shows whether the server knows ranges. */
 	r = sbx_session_get(contents->session, &call, path, (int64_t)start,
-			    (int64_t)(content->size - start), &sink);
+			    end < content->size ? (int64_t)(end - start) : -1, &sink);
 	pthread_mutex_lock(&content->lock);
 	while (stream->looking)
 		pthread_cond_wait(&content->changed, &content->lock);
-	if (r == 0 && stream->pos != content->size)
+	if (r == 0 && stream->pos != stream->end)
 		r = -EIO;
 	if (r == 0 && !stream->proven)
 		r = content_stream_prove_locked(content, &call);
@@ -242,25 +252,24 @@ static void stream_run(struct sbx_content *content, uint64_t start, uint64_t end
 	sbx_cancel_unref(call.cancel);
 }
 
-int content_stream_start_locked(struct sbx_content *content, uint64_t start)
+int content_stream_start_locked(struct sbx_content *content, uint64_t start, uint64_t end)
 {
 	struct content_stream *stream = &content->stream;
 	struct sbx_cancel *old = stream->cancel;
 	int r;
 
-	if (!__atomic_load_n(&content->owner->ranges_work, __ATOMIC_RELAXED))
-		start = 0;
 	stream->cancel = sbx_cancel_new(NULL);
 	sbx_cancel_unref(old);
 	if (!stream->cancel)
 		return -ENOMEM;
 	stream->running = true;
 	stream->error = 0;
-	stream->start = stream->pos = start;
+	stream->start = stream->pos = stream->asked = start;
+	stream->end = end;
 	stream->proven = stream->looking = false;
 	stream->count++;
 	pthread_mutex_unlock(&content->lock);
-	r = content_job_start(content, stream_run, start, 0);
+	r = content_job_start(content, stream_run, start, end);
 	pthread_mutex_lock(&content->lock);
 	if (r < 0) {
 		stream->running = false;

@@ -292,10 +292,10 @@ int sbx_ws_rmdir(struct sbx_workspace *ws, const struct sbx_call *call, const ch
 	return r;
 }
 
-/* Where an open file is set aside, a name of its own each time; NULL: nobody has it open. */
+/* Where an open file is set aside, a name of its own each time; NULL: nobody needs it. */
 static char *held_path(struct sbx_workspace *ws, const char *path)
 {
-	if (!sbx_files_is_open(ws->files, path))
+	if (!sbx_files_wants_held(ws->files, path))
 		return NULL;
 	return g_strdup_printf("%s/%08x%08x%08x", SBX_HELD_DIR, g_random_int(), g_random_int(),
 			       g_random_int());
