@@ -722,6 +722,41 @@ static void test_no_exec(void **state)
 	close_all(&f);
 }
 
+/* tail -f: who has a file open sees what is appended to it, and what is changed in place. */
+static void test_follow(void **state)
+{
+	struct fixture f;
+	struct sbx_file *small;
+	struct sbx_file *big;
+	struct sbx_attr attr;
+	char buf[64] = "";
+
+	open_with(&f, tools_args(state), 100);
+	rig_sh(&f.rig, "echo one >small; head -c 1000000 /dev/zero >big");
+	small = open_file(&f, "small", O_RDONLY);
+	big = open_file(&f, "big", O_RDONLY);
+	assert_int_equal(sbx_file_read(small, &f.rig.call, buf, 64, 0), 4);
+	assert_int_equal(sbx_file_read(big, &f.rig.call, buf, 64, 999990), 10);
+	g_usleep(50000);
+	rig_sh(&f.rig, "echo two >>small; echo tail >>big");
+	g_usleep(150000);
+	assert_int_equal(sbx_ws_stat(f.ws, &f.rig.call, "small", SBX_STAT_TTL, &attr, NULL), 0);
+	assert_int_equal(attr.size, 8);
+	assert_int_equal(sbx_file_read(small, &f.rig.call, buf, 64, 4), 4);
+	assert_memory_equal(buf, "two\n", 4);
+	assert_int_equal(sbx_file_read(big, &f.rig.call, buf, 64, 1000000), 5);
+	assert_memory_equal(buf, "tail\n", 5);
+	/* Replaced, it is another file. */
+	rig_sh(&f.rig, "echo other >new; mv new small");
+	g_usleep(150000);
+	assert_reads(&f, "small", "other\n");
+	assert_int_equal(sbx_file_read(small, &f.rig.call, buf, 64, 0), 8);
+	assert_memory_equal(buf, "one\ntwo\n", 8);
+	close_file(&f, small);
+	close_file(&f, big);
+	close_all(&f);
+}
+
 static void write_block(struct fixture *f, struct sbx_file *file, const char *data, size_t len,
 			uint64_t offset)
 {
@@ -991,6 +1026,7 @@ int main(void)
 		GNU(test_local_only),
 		GNU(test_sparse),
 		BUSYBOX(test_sparse),
+		GNU(test_follow),
 		GNU(test_early_upload),
 		GNU(test_workers),
 		BUSYBOX(test_workers),
