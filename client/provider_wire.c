@@ -346,7 +346,8 @@ static int wire_create(struct sbx_provider *provider, const struct sbx_call *cal
 	};
 	struct sbx_session_ref ref = { 0 };
 	struct sbx_json *object = NULL;
-	const char *id;
+	g_autofree char *why = NULL;
+	const char *id = NULL;
 	int r;
 
 	r = sbx_json_parse(text, strlen(text), SBX_JSON_VALUES_DEFAULT, &object);
@@ -362,15 +363,14 @@ static int wire_create(struct sbx_provider *provider, const struct sbx_call *cal
 	r = perform_json(wire_of(provider), call, &request, &object);
 	if (r < 0)
 		return r;
-	r = sbx_json_get_id(object, "sessionId", &id);
-	if (r == 0) {
-		g_strlcpy(ref.id, id, sizeof(ref.id));
-		r = read_root(object, &ref);
-	}
+	r = sbx_json_get_string(object, "sessionId", SMALL_REPLY_MAX, &id);
+	if (r == 0)
+		r = sbx_id_valid(id) ? read_root(object, &ref) : -EBADMSG;
+	why = g_strconcat("the new session's id or root is not valid: ", id, NULL);
+	g_strlcpy(ref.id, r == 0 ? id : "", sizeof(ref.id));
 	sbx_json_free(object);
 	if (r < 0)
-		return fail_foreign(call, SBX_OP_CREATE,
-				    "the new session's id or root is not valid");
+		return fail_foreign(call, SBX_OP_CREATE, why);
 	*ret_ref = ref;
 	return 0;
 }

@@ -189,9 +189,13 @@ static int listed_entry(void *arg, const char *name, bool is_directory)
 static void listed_refused(void *arg, const char *escaped_name)
 {
 	struct listed *listed = arg;
+	struct sbx_failure failure = { 0 };
 
-	sbx_errlog_note(sbx_session_errors(listed->names->session), "readdir", listed->path, -EIO,
-			escaped_name);
+	/* Escaped by the layer below, and not once more by the log. */
+	g_snprintf(failure.message, sizeof(failure.message),
+		   "a name that can't be one was refused: %s", escaped_name);
+	sbx_errlog_failure(sbx_session_errors(listed->names->session), "readdir", listed->path,
+			   -EIO, &failure);
 }
 
 int names_plain_list(struct sbx_names *names, const struct sbx_call *call, const char *path)
