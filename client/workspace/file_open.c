@@ -220,7 +220,7 @@ int sbx_files_open(struct sbx_files *files, const struct sbx_call *call, const c
 
 	if (!file)
 		return -ENOMEM;
-	retry_kick(files);
+	sbx_files_used(files);
 	file->flags = flags;
 	file->link.data = file;
 	file->writable = (flags & O_ACCMODE) != O_RDONLY;

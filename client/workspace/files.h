@@ -93,6 +93,8 @@ bool sbx_files_wants_held(struct sbx_files *files, const char *path);
 /* Before a getattr of @path by @pid: publish when @pid holds unsent bytes of it. */
 int sbx_files_before_stat(struct sbx_files *files, const struct sbx_call *call, const char *path,
 			  pid_t pid);
+/* Some program uses the session: have left-over bytes sent, at most once a second. Never waits. */
+void sbx_files_used(struct sbx_files *files);
 /* Publish what is unsent of @path and below it (before rename, link, a job, …). NULL:
  * everything. */
 int sbx_files_publish(struct sbx_files *files, const struct sbx_call *call, const char *path);

@@ -157,8 +157,6 @@ void retry_free(struct files_retry *retry);
 void retry_adopt(struct sbx_files *files);
 /* Some publish has failed: try again later. */
 void retry_arm(struct sbx_files *files);
-/* The session is used: what is left over goes now, at most once a second. */
-void retry_kick(struct sbx_files *files);
 
 /* In @delay_ms at the latest send what was appended to files that stay open (append_due_ms). */
 void append_arm(struct sbx_files *files, int64_t delay_ms);

@@ -238,6 +238,8 @@ static int retry_run(void *arg)
 		unused_ms = g_get_real_time() / 1000 - sbx_session_last_use_ms(files->session);
 		if (unused_ms < UNUSED_MS)
 			retry_start(files);
+		else
+			retry_arm(files);
 		files_task_end(files);
 	}
 	retry_unref(retry);
@@ -329,7 +331,7 @@ void append_arm(struct sbx_files *files, int64_t delay_ms)
 
 /* Use ------------------------------------------------------------------------------------------ */
 
-void retry_kick(struct sbx_files *files)
+void sbx_files_used(struct sbx_files *files)
 {
 	struct files_retry *retry = files->retry;
 	int64_t now_ms = sbx_clock_ms();

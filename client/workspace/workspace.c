@@ -79,7 +79,11 @@ int sbx_ws_stat(struct sbx_workspace *ws, const struct sbx_call *call, const cha
 {
 	int r = sbx_path_check(path);
 
-	return r < 0 ? r : sbx_names_stat(ws->names, call, path, how, ret_attr, NULL, ret_valid_ms);
+	if (r < 0)
+		return r;
+	if (how != SBX_STAT_CACHED)
+		sbx_files_used(ws->files);
+	return sbx_names_stat(ws->names, call, path, how, ret_attr, NULL, ret_valid_ms);
 }
 
 int sbx_ws_list(struct sbx_workspace *ws, const struct sbx_call *call, const char *path,
@@ -87,7 +91,10 @@ int sbx_ws_list(struct sbx_workspace *ws, const struct sbx_call *call, const cha
 {
 	int r = sbx_path_check(path);
 
-	return r < 0 ? r : sbx_names_list(ws->names, call, path, ret_listing);
+	if (r < 0)
+		return r;
+	sbx_files_used(ws->files);
+	return sbx_names_list(ws->names, call, path, ret_listing);
 }
 
 /* Where the workspace is in the sandbox; NULL: not known (no exec). Asks once a session. */
