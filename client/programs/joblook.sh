@@ -121,7 +121,8 @@ start() {
 
 # A job of the layout's own package: its process group, then what is left of it.
 strike() {
-	kill -s "$2" "-$1" || kill -s "$2" "$1"
+	# The one form for a group that every shell takes.
+	kill "-$2" "-$1" || kill "-$2" "$1"
 }
 
 ask() {

@@ -94,25 +94,34 @@ targets() {
 	set -f
 }
 
-# hit SIGNAL: to the process group, and to all that left it. Succeeds while there was something.
+# in_group PID: whether it has got what was sent to our group.
+in_group() {
+	s=$(cat "/proc/$1/stat")
+	# shellcheck disable=SC2086 # numbers
+	set -- ${s##*) }
+	[ "${3:-}" = $$ ]
+}
+
+# hit SIGNAL: once to the process group, and to each that left it.
 hit() {
-	found=1
-	kill -s "$1" "-$$"
+	# The one form for a group that every shell takes.
+	kill "-$1" "-$$"
 	for q in $(targets); do
-		kill -s "$1" "$q" && found=0
+		in_group "$q" || kill -s "$1" "$q"
 	done
-	return $found
 }
 
 finish() {
 	hit TERM
 	n=0
 	while [ $n -lt 8 ] && [ -n "$(targets)" ]; do
+		: >"$d/alive"
 		sleep 0.25 || sleep 1
 		n=$((n + 1))
 	done
 	n=0
 	while [ $n -lt 8 ] && [ -n "$(targets)" ]; do
+		: >"$d/alive"
 		[ -z "$group" ] || echo 1 >"$group/cgroup.kill"
 		for q in $(targets); do
 			kill -s KILL "$q"
@@ -171,12 +180,16 @@ p=$!
 ) </dev/null >/dev/null &
 m=$!
 
-# A signal ends a wait early; what has ended is gone once it was waited for.
+# A signal ends a wait early; what has ended is gone once it was waited for. It may have ended just
+# then: its status is still to be had, where it is not it was had before.
 while :; do
 	wait $p
 	code=$?
 	kill -0 $p || break
 done
+wait $p
+again=$?
+[ $again -eq 127 ] || code=$again
 state=exited
 left=0
 if [ -e "$d/verdict" ]; then
