@@ -159,7 +159,7 @@ def test_nobody_reads_the_output(host):
 def test_crashed_is_told(host):
     """The leader of the job is killed: 125, and a line that says so."""
     _, session = host
-    script = "p=$PPID; until grep -q sbxfs-jobrun /proc/$p/cmdline; do " \
+    script = "p=$PPID; until grep -q sbxfs-jobru[n] /proc/$p/cmdline; do " \
              "p=$(sed -n 's/^PPid:[[:space:]]*//p' /proc/$p/status); done; echo out; kill -9 $p"
     done = sbxfs("exec", session, "--", "sh", "-c", script)
     assert (done.returncode, done.stdout) == (125, b"out\n")
