@@ -424,6 +424,7 @@ int sbx_session_put(struct sbx_session *session, const struct sbx_call *call, co
 {
 	struct put_arg arg = { path, source };
 
+	sbx_session_changes(session);
 	return session_perform(session, call,
 			       &(struct session_request){ "put", path, send_put, &arg });
 }
@@ -509,6 +510,7 @@ int sbx_session_exec_detached(struct sbx_session *session, const struct sbx_call
 {
 	struct exec_arg exec = { .spec = spec, .done = done, .done_arg = arg };
 
+	sbx_session_changes(session);
 	return session_perform(
 		session, call,
 		&(struct session_request){ "exec", NULL, send_exec_detached, &exec });
@@ -523,6 +525,7 @@ static int send_persist(struct sbx_provider *provider, const struct sbx_call *ca
 int sbx_session_persist(struct sbx_session *session, const struct sbx_call *call,
 			const struct sbx_sink *sink)
 {
+	sbx_session_changes(session);
 	return session_perform(
 		session, call,
 		&(struct session_request){ "persist", NULL, send_persist, (void *)sink });
@@ -537,6 +540,7 @@ static int send_hydrate(struct sbx_provider *provider, const struct sbx_call *ca
 int sbx_session_hydrate(struct sbx_session *session, const struct sbx_call *call,
 			const struct sbx_source *source)
 {
+	sbx_session_changes(session);
 	return session_perform(
 		session, call,
 		&(struct session_request){ "hydrate", NULL, send_hydrate, (void *)source });
@@ -634,6 +638,16 @@ const struct sbx_sessions_options *sbx_session_options(const struct sbx_session 
 struct sbx_statedir *sbx_session_statedir(struct sbx_session *session)
 {
 	return session->sessions->dir;
+}
+
+bool sbx_session_is_new(struct sbx_session *session)
+{
+	return atomic_load(&session->is_new);
+}
+
+void sbx_session_changes(struct sbx_session *session)
+{
+	atomic_store(&session->is_new, false);
 }
 
 int64_t sbx_session_last_use_ms(struct sbx_session *session)

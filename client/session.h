@@ -158,8 +158,13 @@ int sbx_session_renew(struct sbx_session *session, const struct sbx_call *call,
 void sbx_session_renew_done(struct sbx_session *session);
 void sbx_session_renew_undo(struct sbx_session *session, const struct sbx_call *call);
 
-/* The session was made by sbx_sessions_create() in this mount, and this was not asked before. */
-bool sbx_session_take_new(struct sbx_session *session);
+/*
+ * The session was made by sbx_sessions_create() in this mount, and nothing was changed in it since:
+ * a session stops being new with its first request that may change it, and by
+ * sbx_session_changes(), for changes whose requests don't tell that they are some.
+ */
+bool sbx_session_is_new(struct sbx_session *session);
+void sbx_session_changes(struct sbx_session *session);
 
 /* What status says while nothing worse is the matter; NULL: nothing. */
 void sbx_session_set_note(struct sbx_session *session, const char *note);

@@ -60,7 +60,7 @@ struct sbx_session {
 	void *thawed_arg;
 	bool in_thawed; /* it is being called */
 	char *note; /* NULL: nothing to say */
-	bool is_new; /* sbx_session_take_new() */
+	_Atomic bool is_new;
 
 	bool down; /* a call has timed out: fail fast */
 	bool probing;

@@ -247,14 +247,3 @@ void sbx_session_on_thaw(struct sbx_session *session, sbx_session_thawed_fn fn, 
 		pthread_cond_wait(&session->changed, &session->lock);
 	pthread_mutex_unlock(&session->lock);
 }
-
-bool sbx_session_take_new(struct sbx_session *session)
-{
-	bool is_new;
-
-	pthread_mutex_lock(&session->lock);
-	is_new = session->is_new;
-	session->is_new = false;
-	pthread_mutex_unlock(&session->lock);
-	return is_new;
-}

@@ -370,7 +370,7 @@ static int resume_live(struct sbx_workspace *ws, const struct sbx_call *call,
 	int r;
 
 	*ret_message = g_strdup("the session lives; nothing was done");
-	if (!sbx_session_take_new(session) ||
+	if (!sbx_session_is_new(session) ||
 	    sbx_snapshots_newest_verified(sbx_session_statedir(session), session_name, &name) < 0)
 		return 0;
 	r = sbx_names_walk(sbx_workspace_names(ws), call, &walk);

@@ -25,6 +25,7 @@
 /* The server says nothing while it builds the archive in its memory. */
 #define ARCHIVE_STALL_MS 600000
 #define PIECE_BYTES	 (8u << 20)
+#define EXEC_TRIES	 3
 
 static void say(const struct sbx_snapshot_progress *progress, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
@@ -93,18 +94,25 @@ static int spool_write(void *arg, const void *data, size_t len)
 	return 0;
 }
 
+/* *ret_refused: the server says that it can't, so that another way may be tried. */
 static int fetch_by_route(struct sbx_workspace *ws, const struct sbx_call *call,
-			  struct spooling *spool)
+			  struct spooling *spool, bool *ret_refused)
 {
 	const struct sbx_sink sink = { spool_begin, spool_write, spool };
+	struct sbx_failure failure = { 0 };
 	struct sbx_call patient = *call;
 	int r;
 
+	patient.failure = &failure;
 	patient.stall_timeout_ms = MAX(call->stall_timeout_ms, ARCHIVE_STALL_MS);
 	say(spool->progress, "the server builds the archive");
 	r = sbx_session_persist(sbx_workspace_session(ws), &patient, &sink);
 	if (r == 0 && spool->len_bytes >= 0 && (uint64_t)spool->len_bytes != spool->bytes)
 		r = -EIO;
+	*ret_refused = r < 0 && failure.kind == SBX_FAIL_REPLY && !failure.token_refused &&
+		       !failure.session_not_found;
+	if (r < 0 && !*ret_refused && call->failure)
+		*call->failure = failure;
 	return r;
 }
 
@@ -213,7 +221,7 @@ static void told_bytes(void *arg, uint64_t bytes)
 }
 
 /* Archive by one of the ways, look again, read it through, fill the receipt in. */
-static int make_once(struct making *making, bool by_exec, char **ret_message)
+static int make_once(struct making *making, bool by_exec, bool *ret_refused, char **ret_message)
 {
 	struct sbx_names *names = sbx_workspace_names(making->ws);
 	struct sbx_tar_limits limits;
@@ -223,7 +231,7 @@ static int make_once(struct making *making, bool by_exec, char **ret_message)
 	g_free(making->receipt->how);
 	making->receipt->how = g_strdup(by_exec ? "exec" : "route");
 	r = by_exec ? fetch_by_exec(making->ws, making->call, &making->spool)
-		    : fetch_by_route(making->ws, making->call, &making->spool);
+		    : fetch_by_route(making->ws, making->call, &making->spool, ret_refused);
 	if (r < 0)
 		return r;
 	say(making->progress, "looking at the workspace again");
@@ -243,14 +251,9 @@ static int make_once(struct making *making, bool by_exec, char **ret_message)
 	return 0;
 }
 
-static bool may_try_exec(int r)
-{
-	return r != -EINTR && r != -ESTALE && r != -EACCES && r != -EHOSTUNREACH &&
-	       r != -ETIMEDOUT && r != -ENOSPC;
-}
-
 static int make(struct making *making, char **ret_message)
 {
+	bool refused = false;
 	int r;
 
 	say(making->progress, "looking at the workspace");
@@ -258,12 +261,17 @@ static int make(struct making *making, char **ret_message)
 	if (r < 0)
 		return r;
 	making->receipt->clock_ns = making->before->clock_ns;
-	r = make_once(making, false, ret_message);
-	if ((r < 0 && may_try_exec(r)) || (r == 0 && sbx_receipt_missing(making->receipt))) {
+	r = make_once(making, false, &refused, ret_message);
+	/* What came cut or damaged is not asked for by another way: the wire is not to be trusted. */
+	for (int i = 0; i < EXEC_TRIES; i++) {
 		int by_exec;
 
+		/* A file that is replaced while tar comes by may be missed. */
+		if (!refused && (r < 0 || !sbx_receipt_missing(making->receipt)))
+			break;
 		g_clear_pointer(ret_message, g_free);
-		by_exec = make_once(making, true, ret_message);
+		refused = false;
+		by_exec = make_once(making, true, &refused, ret_message);
 		/* Where there is no tar either, the first answer tells more. */
 		if (by_exec != -EOPNOTSUPP)
 			r = by_exec;
