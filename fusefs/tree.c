@@ -43,6 +43,15 @@ static void set_time(struct timespec *time, int64_t ns)
 	}
 }
 
+/*
+ * The type that is shown. The kernel opens a FIFO without asking, one of this machine that nobody
+ * writes to; of a socket it says ENXIO.
+ */
+static mode_t shown_type(mode_t mode)
+{
+	return S_ISFIFO(mode) ? S_IFSOCK : mode & S_IFMT;
+}
+
 /* The attributes of @node as they are shown. @told: as node_show(). */
 static void show(struct op *op, struct node *node, const struct sbx_attr *attr, bool told,
 		 struct stat *ret_st)
@@ -52,7 +61,7 @@ static void show(struct op *op, struct node *node, const struct sbx_attr *attr, 
 
 	memset(ret_st, 0, sizeof(*ret_st));
 	ret_st->st_ino = node_show(op->fs->nodes, node, attr, told);
-	ret_st->st_mode = (attr->mode & S_IFMT) |
+	ret_st->st_mode = shown_type(attr->mode) |
 			  (attr->mode & 0777 & (S_ISLNK(attr->mode) ? 0777 : ~config->umask));
 	ret_st->st_nlink = attr->nlink;
 	ret_st->st_uid = config->uid;
@@ -465,7 +474,7 @@ static void tree_snap_get(const struct dirsnap *snap, struct op *op, struct node
 	const struct sbx_dirent *dirent = dirent_of(snap, index);
 
 	*ret_name = dirent->name;
-	*ret_type = dirent->attr.mode & S_IFMT;
+	*ret_type = shown_type(dirent->attr.mode);
 	*ret_ino = node_show_name(op->fs->nodes, dir, dirent->name, dir->session, dirent->attr.dev,
 				  dirent->attr.ino);
 }
