@@ -145,6 +145,9 @@ static int tree_lookup(struct op *op, struct node *dir, const char *name, struct
 			return r;
 		if (in_sandbox_root(path) && is_left_out(path))
 			return -ENOENT;
+		r = tree_before_stat(op, dir, path, 0);
+		if (r < 0)
+			return r;
 		r = sbx_ws_stat(ws_of(dir), &op->call, path, SBX_STAT_TTL, &attr, &valid_ms);
 		if (r < 0 && !is_about_the_name(r))
 			return lookup_known(op, dir, name, path, r, ret_entry);
@@ -205,8 +208,8 @@ static int tree_getattr(struct op *op, struct node *node, struct stat *ret_st,
 	}
 	if (r < 0)
 		return r;
-	if (node->type == S_IFREG) {
-		r = tree_before_stat(op, node, path);
+	if (node->type == S_IFREG || node->type == S_IFDIR) {
+		r = tree_before_stat(op, node, path, op_pid(op));
 		if (r < 0)
 			return r;
 	}

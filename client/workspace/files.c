@@ -278,9 +278,12 @@ void nfile_settle_ref(struct sbx_node_file *node)
 	pthread_mutex_lock(&files->lock);
 	pthread_mutex_lock(&node->lock);
 	keep = nfile_is_unsent_locked(node);
-	if (keep && !node->keeps_ref)
+	if (keep && !node->keeps_ref) {
 		node->refs++;
+		files->n_unsent++;
+	}
 	drop = !keep && node->keeps_ref;
+	files->n_unsent -= drop;
 	node->keeps_ref = keep;
 	pthread_mutex_unlock(&node->lock);
 	pthread_mutex_unlock(&files->lock);

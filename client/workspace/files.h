@@ -58,6 +58,9 @@ int sbx_files_open(struct sbx_files *files, const struct sbx_call *call, const c
  * pages may be kept. 0: never keep. */
 uint64_t sbx_file_version(struct sbx_file *file);
 
+/* It reads another version than an open of its path now would: the file was replaced since. */
+bool sbx_file_is_old(struct sbx_file *file);
+
 /* Up to @size bytes at @offset into @buf; short only at the end of the file. Number of bytes or a
  * negative errno: -ESTALE when the file was replaced in the sandbox and these bytes were not
  * fetched yet. */
@@ -68,8 +71,8 @@ ssize_t sbx_file_write(struct sbx_file *file, const struct sbx_call *call, const
 		       size_t size, uint64_t offset);
 int sbx_file_flush(struct sbx_file *file, const struct sbx_call *call, pid_t pid);
 int sbx_file_fsync(struct sbx_file *file, const struct sbx_call *call);
-/* Publishes what is owed (waits for it at most the call's timeout), then drops the open file in
- * any case. The result matters only to logs. */
+/* Publishes what is owed (waits for it at most the call's timeout; @call NULL: not at all), then
+ * drops the open file in any case. The result matters only to logs. */
 int sbx_file_release(struct sbx_file *file, const struct sbx_call *call);
 /* fallocate mode 0: grows the file where it is shorter. */
 int sbx_file_allocate(struct sbx_file *file, const struct sbx_call *call, uint64_t offset,
@@ -90,7 +93,9 @@ bool sbx_files_any_writer(struct sbx_files *files);
 /* An open file reads @path and not all its bytes are here: it has to be set aside before its name
  * goes. Never asks. */
 bool sbx_files_wants_held(struct sbx_files *files, const char *path);
-/* Before a getattr of @path by @pid: publish when @pid holds unsent bytes of it. */
+/* Before a stat of @path by @pid (0: whoever looks its name up): publish when @pid holds unsent bytes
+ * of it; and wait for what the last writer of it, or of a file in the directory @path, has left to be
+ * sent when it closed it. */
 int sbx_files_before_stat(struct sbx_files *files, const struct sbx_call *call, const char *path,
 			  pid_t pid);
 /* Some program uses the session: have left-over bytes sent, at most once a second. Never waits. */

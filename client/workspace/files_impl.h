@@ -44,6 +44,7 @@ struct sbx_files {
 	pthread_cond_t idle; /* n_tasks became 0 */
 	GHashTable *nodes; /* path (of the node) -> struct sbx_node_file */
 	unsigned int n_tasks; /* of the pool, that use this */
+	unsigned int n_unsent; /* nodes that keep a reference for unsent bytes */
 	bool closing;
 
 	/* recover.c */
@@ -75,6 +76,7 @@ struct sbx_node_file {
 	bool keeps_ref; /* the reference for unsent bytes is held */
 
 	bool publishing;
+	bool publish_again; /* once more when that has succeeded: something may have come since */
 	bool settling;
 	unsigned int attempts; /* that have ended */
 	uint64_t attempt_seq; /* what the last one covered */
@@ -144,6 +146,8 @@ int nfile_content_locked(struct sbx_node_file *node, const struct sbx_call *call
 
 /* Have what is unsent sent by the pool, if that is not under way. Without locks. */
 int publish_start(struct sbx_node_file *node);
+/* The same, and when one is under way another after it. */
+int publish_after(struct sbx_node_file *node);
 /* The same, and wait until all changes up to now are in the sandbox. Without locks. */
 int publish_wait(struct sbx_node_file *node, const struct sbx_call *call);
 
