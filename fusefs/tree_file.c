@@ -37,13 +37,11 @@ int tree_handle_getattr(struct op *op, struct handle *handle, struct sbx_attr *r
 	return sbx_file_getattr(self_of(handle)->file, &op->call, op_pid(op), ret_attr);
 }
 
-int tree_before_stat(struct op *op, struct node *node, const char *path)
+int tree_before_stat(struct op *op, struct node *node, const char *path, pid_t pid)
 {
 	struct sbx_files *files = sbx_workspace_files(node->session->ws);
 
-	if (path[0] == '/' || !node_is_open(op->fs->nodes, node))
-		return 0;
-	return sbx_files_before_stat(files, &op->call, path, op_pid(op));
+	return path[0] == '/' ? 0 : sbx_files_before_stat(files, &op->call, path, pid);
 }
 
 static bool is_write(const struct handle *handle)

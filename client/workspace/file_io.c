@@ -12,6 +12,7 @@
 #include "client/workspace/names.h"
 #include "client/workspace/op.h"
 #include "client/workspace/process.h"
+#include "client/workspace/send.h"
 
 /* How often a read begins anew because this mount changed the file meanwhile. */
 #define READ_TRIES 100
@@ -294,15 +295,73 @@ static bool node_stat_publishes(struct sbx_node_file *node, pid_t pid)
 	return publishes;
 }
 
+/*
+ * The program that made, truncated or wrote the file has closed it, and what is still owed takes one
+ * request: its attributes are the sandbox's in a moment. What could not be sent is not waited for.
+ */
+static bool node_is_left_locked(const struct sbx_node_file *node)
+{
+	if (!nfile_is_unsent_locked(node) || node->failed ||
+	    sbx_spool_layout(node->spool)->log_bytes > SBX_INLINE_BYTES)
+		return false;
+	for (const GList *link = node->handles.head; link; link = link->next) {
+		const struct sbx_file *file = link->data;
+
+		/* The kernel tells of the last close when the program has long gone on. */
+		if (file->writable && (node->written || file->opener <= 0 ||
+				       !sbx_process_is_dead(file->opener)))
+			return false;
+	}
+	return true;
+}
+
+/* A file of the directory @path that was left so (a reference), or NULL. */
+static struct sbx_node_file *files_find_left(struct sbx_files *files, const char *path)
+{
+	size_t len = strlen(path);
+	struct sbx_node_file *found = NULL;
+	GHashTableIter iter;
+	gpointer value;
+
+	pthread_mutex_lock(&files->lock);
+	if (files->n_unsent == 0) {
+		pthread_mutex_unlock(&files->lock);
+		return NULL;
+	}
+	g_hash_table_iter_init(&iter, files->nodes);
+	while (!found && g_hash_table_iter_next(&iter, NULL, &value)) {
+		struct sbx_node_file *node = value;
+		const char *slash = strrchr(node->path, '/');
+
+		if (!node->keeps_ref || (slash ? (size_t)(slash - node->path) : 0) != len ||
+		    strncmp(node->path, path, len) != 0)
+			continue;
+		pthread_mutex_lock(&node->lock);
+		if (node_is_left_locked(node)) {
+			node->refs++;
+			found = node;
+		}
+		pthread_mutex_unlock(&node->lock);
+	}
+	pthread_mutex_unlock(&files->lock);
+	return found;
+}
+
 int sbx_files_before_stat(struct sbx_files *files, const struct sbx_call *call, const char *path,
 			  pid_t pid)
 {
 	struct sbx_node_file *node = files_find(files, path);
+	bool publishes;
 	int r = 0;
 
 	if (!node)
+		node = files_find_left(files, path);
+	if (!node)
 		return 0;
-	if (node_stat_publishes(node, pid))
+	pthread_mutex_lock(&node->lock);
+	publishes = node_is_left_locked(node);
+	pthread_mutex_unlock(&node->lock);
+	if (publishes || (pid > 0 && node_stat_publishes(node, pid)))
 		r = publish_wait(node, call);
 	nfile_unref(node);
 	/* What could not be sent shows as it is here. */
