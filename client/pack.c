@@ -11,6 +11,9 @@
 /* An item's words in argv with their terminators, for what is not sealed yet. */
 #define ITEM_BYTES_MAX 64
 
+/* What the program calls a file that it holds open, the only one of its request. */
+#define HELD_PATH "/proc/self/fd/3"
+
 struct pack_ask {
 	unsigned path; /* from 1, as the program counts */
 	uint64_t offset;
@@ -146,6 +149,8 @@ static int take_sight(const struct sbx_pack_request *req, struct sbx_reader *rea
 	if (error < 0)
 		return error;
 	index = g_hash_table_lookup(req->path_index, record.path);
+	if (index == NULL && req->paths->len == 1 && strcmp(record.path, HELD_PATH) == 0)
+		index = GUINT_TO_POINTER(1);
 	if (index == NULL)
 		return -EBADMSG;
 	sight = &sights[GPOINTER_TO_UINT(index) - 1];
@@ -204,6 +209,19 @@ static int take_sights(const struct sbx_pack_request *req, struct sbx_reader *re
 		}
 	}
 	return error;
+}
+
+/* A file that was held open lost its name between the looks, which changes ctime and no byte. */
+static void settle_replaced(struct pack_sight *sight)
+{
+	struct sbx_attr named = sight->after;
+
+	if (!sight->has_before || !sight->has_after || sight->after.nlink >= sight->before.nlink)
+		return;
+	named.nlink = sight->before.nlink;
+	named.ctime_ns = sight->before.ctime_ns;
+	if (sbx_attr_same(&sight->before, &named))
+		sight->after = sight->before;
 }
 
 static bool is_stable(const struct pack_sight *sight)
@@ -298,9 +316,10 @@ static int decode(const struct sbx_pack_request *req, struct sbx_pack_reply *rep
 	reply->items = g_new0(struct sbx_pack_item, reply->count + 1);
 	for (unsigned i = 0; i < reply->count; i++) {
 		const struct pack_ask *ask = &g_array_index(req->items, struct pack_ask, i);
-		const struct pack_sight *sight = &sights[ask->path - 1];
+		struct pack_sight *sight = &sights[ask->path - 1];
 		struct sbx_pack_item *item = &reply->items[i];
 
+		settle_replaced(sight);
 		item->error = sight->error;
 		item->has_attr = sight->has_before;
 		item->before = sight->before;

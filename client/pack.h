@@ -3,7 +3,8 @@
  *
  * Each item is a range of a regular file, or a whole one; it comes with the attributes seen before
  * and after its bytes were read. Nothing but a regular file is ever opened, links are not followed
- * unless the request says so.
+ * unless the request says so. A file that is asked for alone is opened once and held, so that its
+ * bytes are of one file though its name goes to another meanwhile; has_attr may then show nlink 0.
  *
  * No I/O, no locks.
  */

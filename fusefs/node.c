@@ -429,6 +429,18 @@ struct handle *node_handle_hold(struct node_table *table, struct node *node)
 	return handle;
 }
 
+struct handle *node_handle_next(struct node_table *table, struct handle *handle)
+{
+	struct handle *next;
+
+	pthread_mutex_lock(&table->lock);
+	next = handle->next;
+	if (next)
+		next->refs++;
+	pthread_mutex_unlock(&table->lock);
+	return next;
+}
+
 struct handle *node_table_any_handle(struct node_table *table)
 {
 	struct handle *handle = NULL;

@@ -133,6 +133,8 @@ void node_handle_add(struct node_table *table, struct node *node, struct handle 
 bool node_handle_drop(struct node_table *table, struct node *node, struct handle *handle);
 /* The newest open file with one reference more, or NULL. */
 struct handle *node_handle_hold(struct node_table *table, struct node *node);
+/* The one before @handle, which the caller holds, in the same way. */
+struct handle *node_handle_next(struct node_table *table, struct handle *handle);
 /* Any open file of any node, without one more reference; NULL: none. For teardown. */
 struct handle *node_table_any_handle(struct node_table *table);
 bool node_is_open(struct node_table *table, struct node *node);

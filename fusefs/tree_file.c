@@ -86,8 +86,9 @@ static void tree_release(struct op *op, struct handle *handle)
 {
 	struct tree_handle *self = self_of(handle);
 
-	/* What it can't send stays in its spool and is told in errors by the workspace. */
-	(void)sbx_file_release(self->file, &op->call);
+	(void)op;
+	/* Nobody waits for it. What can't be sent stays in its spool and is told in errors. */
+	(void)sbx_file_release(self->file, NULL);
 	g_free(self);
 }
 
@@ -101,29 +102,36 @@ static const struct handle_class tree_handle_class = {
 	.release = tree_release,
 };
 
-/* An open file of @node has another version of it than @version. */
-static bool is_mixed(struct op *op, struct node *node, uint64_t version)
+/*
+ * All open files of a node share the kernel's pages. So @handle must not use them where another that
+ * does has an older version than it, or where it has itself been overtaken by one. It is on the
+ * node's list: of two that are opened at once the later one sees the other.
+ */
+static bool is_mixed(struct op *op, struct handle *handle)
 {
-	struct handle *other = handle_of_node(op, node);
-	uint64_t other_version;
+	struct handle *other = handle_of_node(op, handle->node);
+	bool mixed = sbx_file_is_old(self_of(handle)->file);
 
-	if (!other)
-		return false;
-	other_version = sbx_file_version(self_of(other)->file);
-	handle_put(op, other);
-	return version && other_version && version != other_version;
+	while (other) {
+		struct handle *next = node_handle_next(op->fs->nodes, other);
+
+		if (other != handle && !__atomic_load_n(&other->direct_io, __ATOMIC_RELAXED) &&
+		    sbx_file_is_old(self_of(other)->file))
+			mixed = true;
+		handle_put(op, other);
+		other = next;
+	}
+	return mixed;
 }
 
 static struct handle *handle_new(struct op *op, struct node *node, struct sbx_file *file, int flags)
 {
 	struct tree_handle *self = g_new0(struct tree_handle, 1);
-	uint64_t version = sbx_file_version(file);
 
 	self->file = file;
-	self->head.keep_cache = node_version(op->fs->nodes, node, version);
-	/* The pages of a reader of the old version must not be taken for ours, nor ours for its. */
-	self->head.direct_io = is_mixed(op, node, version);
+	self->head.keep_cache = node_version(op->fs->nodes, node, sbx_file_version(file));
 	handle_init(op, &self->head, &tree_handle_class, node, flags);
+	__atomic_store_n(&self->head.direct_io, is_mixed(op, &self->head), __ATOMIC_RELAXED);
 	return &self->head;
 }
 

@@ -8,6 +8,9 @@
 # the clock, xWHY\0INDEX\0 for what can't be read, attributes before; the bytes, one item behind the
 # other as each came, and a digit; attributes after. How many bytes an item has follows from its
 # size.
+#
+# One path alone is opened before anything else, and all that follows is of what was opened: a file
+# that is replaced all the time can still be read.
 
 # range FILE OFFSET LENGTH: these bytes.
 range() {
@@ -87,6 +90,15 @@ while [ $i -lt "$count" ]; do
 	eval "q$i=\$D x$i=\$x y$i="
 	[ -n "$x" ] || eval "y$i=1"
 done
+
+# held FILE: keeps the file open; false where an open file can't be named.
+held() {
+	command exec 3<"$1" && [ -f /proc/self/fd/3 ]
+}
+
+if [ "$count" -eq 1 ] && [ -n "$ok" ] && held "$D"; then
+	q1=/proc/self/fd/3 L=-L
+fi
 
 a=$(before | b64)
 if [ $form = z ]; then

@@ -194,6 +194,8 @@ static int files_try_open(struct sbx_files *files, const struct sbx_call *call,
 		node->stat_run = 0;
 	g_queue_push_tail_link(&node->handles, &file->link);
 	r = opening_enter_locked(node, call, file, opening);
+	if (r == -ESTALE && node->detached)
+		r = -EAGAIN; /* replaced meanwhile, by us */
 	if (r < 0)
 		g_queue_unlink(&node->handles, &file->link);
 	else if (nfile_is_unsent_locked(node))
@@ -234,6 +236,17 @@ int sbx_files_open(struct sbx_files *files, const struct sbx_call *call, const c
 	}
 	*ret_file = file;
 	return 0;
+}
+
+bool sbx_file_is_old(struct sbx_file *file)
+{
+	struct sbx_node_file *node = file->node;
+	bool old;
+
+	pthread_mutex_lock(&node->lock);
+	old = file->pinned || node->detached;
+	pthread_mutex_unlock(&node->lock);
+	return old;
 }
 
 uint64_t sbx_file_version(struct sbx_file *file)

@@ -306,7 +306,7 @@ static void batch_land(struct batch *batch, struct sbx_fetch_item *items, int64_
 		struct sbx_version version;
 		bool settled = r == 0 && item->blob && content_is_settled(&item->attr, clock_ns);
 
-		if (r == 0 && item->has_attr)
+		if (r == 0 && item->has_attr && item->attr.nlink > 0)
 			sbx_names_saw(contents->names, flight->path, &item->attr, flight->asked_ms);
 		else if (r == 0 && item->error == -ENOENT)
 			sbx_names_saw(contents->names, flight->path, NULL, flight->asked_ms);
@@ -477,7 +477,8 @@ static int small_fetch(struct small_files *small, const struct sbx_call *call, c
 	} else {
 		g_hash_table_foreach_remove(small->flights, flight_is_old, small);
 		flight = flight_begin_locked(small, path);
-		ahead = small_adapt_locked(small);
+		/* One alone is held open there, and so got even while it is replaced all the time. */
+		ahead = may_join ? small_adapt_locked(small) : 1;
 	}
 	pthread_mutex_unlock(&small->lock);
 	if (joined)
