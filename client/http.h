@@ -145,6 +145,9 @@ typedef void (*sbx_http_done_fn)(void *arg, int error, const struct sbx_http_rep
 int sbx_http_detach(struct sbx_http *http, const struct sbx_call *call,
 		    const struct sbx_http_request *request, sbx_http_done_fn done, void *arg);
 
+/* End all requests, whoever waits for them, and refuse later ones: -EINTR. Never blocks. */
+void sbx_http_end(struct sbx_http *http);
+
 /* Close connections that were idle too long. Call every few seconds, from one thread. */
 void sbx_http_maintain(struct sbx_http *http);
 

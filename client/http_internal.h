@@ -24,6 +24,7 @@ struct sbx_http {
 	struct http_pool *pool;
 	struct http_lanes *lanes;
 	struct http_detacher *detacher;
+	struct sbx_cancel *ending; /* sbx_http_end() */
 	pthread_mutex_t stats_lock; /* stats */
 	struct sbx_wire_stats stats;
 };

@@ -49,9 +49,11 @@ int sbx_http_new(const struct sbx_endpoint *endpoint, struct sbx_token *token,
 	http->endpoint = endpoint;
 	http->token = token;
 	http->lanes = http_lanes_new(options->max_conn > 0 ? options->max_conn : DEFAULT_MAX_CONN);
+	http->ending = sbx_cancel_new(NULL);
 	http->detacher = http_detacher_new(http);
 	http->pool = http_pool_new(options, proxy);
-	if (http->pool == NULL || http->detacher == NULL || http->lanes == NULL) {
+	if (http->pool == NULL || http->detacher == NULL || http->lanes == NULL ||
+	    http->ending == NULL) {
 		reason = "libcurl could not be started";
 		r = -EIO;
 		goto out;
@@ -71,6 +73,7 @@ void sbx_http_free(struct sbx_http *http)
 	http_detacher_free(http->detacher);
 	http_pool_free(http->pool);
 	http_lanes_free(http->lanes);
+	sbx_cancel_unref(http->ending);
 	pthread_mutex_destroy(&http->stats_lock);
 	g_free(http);
 }
@@ -249,15 +252,30 @@ static int run_request(struct sbx_http *http, const struct sbx_call *call,
 	}
 }
 
+static void fire(void *arg)
+{
+	sbx_cancel_fire(arg);
+}
+
 int http_run(struct sbx_http *http, const struct sbx_call *call,
 	     const struct sbx_http_request *request, http_sent_fn sent, void *sent_arg,
 	     struct sbx_http_reply *ret_reply)
 {
 	gint64 began_us = g_get_monotonic_time();
 	struct sbx_http_reply reply = { 0 };
+	struct sbx_call own = *call;
+	struct sbx_cancel_hook hook;
 	int r;
 
-	r = run_request(http, call, request, sent, sent_arg, &reply);
+	/* Whoever is let go of first: the caller, or all. */
+	own.cancel = sbx_cancel_new(call->cancel);
+	if (own.cancel == NULL)
+		return sbx_call_fail(call, sbx_wire_op_name(request->op), -ENOMEM, "out of memory");
+	if (sbx_cancel_hook_add(http->ending, &hook, fire, own.cancel) < 0)
+		sbx_cancel_fire(own.cancel);
+	r = run_request(http, &own, request, sent, sent_arg, &reply);
+	sbx_cancel_hook_del(http->ending, &hook);
+	sbx_cancel_unref(own.cancel);
 	count_request(http, request->op, began_us,
 		      r == 0 && reply.status >= 200 && reply.status <= 299);
 	if (r == 0)
@@ -269,6 +287,11 @@ int sbx_http_perform(struct sbx_http *http, const struct sbx_call *call,
 		     const struct sbx_http_request *request, struct sbx_http_reply *ret_reply)
 {
 	return http_run(http, call, request, NULL, NULL, ret_reply);
+}
+
+void sbx_http_end(struct sbx_http *http)
+{
+	sbx_cancel_fire(http->ending);
 }
 
 void sbx_http_maintain(struct sbx_http *http)

@@ -193,6 +193,9 @@ struct sbx_provider_ops {
 	int (*hydrate)(struct sbx_provider *provider, const struct sbx_call *call, const char *id,
 		       const struct sbx_source *source);
 
+	/* End all requests, also those that no caller waits for; later ones are -EINTR. */
+	void (*end)(struct sbx_provider *provider);
+
 	/* Let go of what is idle. Call every few seconds. Never blocks long. */
 	void (*maintain)(struct sbx_provider *provider);
 

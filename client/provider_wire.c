@@ -9,6 +9,7 @@
 #include <glib.h>
 
 #include "client/errmap.h"
+#include "client/program.h"
 #include "client/token.h"
 #include "client/wire_exec.h"
 
@@ -510,13 +511,6 @@ struct listing {
 	bool stopped;
 };
 
-static bool name_valid(const char *name, size_t len)
-{
-	if (len == 0 || len > NAME_BYTES_MAX || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
-		return false;
-	return memchr(name, '\0', len) == NULL && memchr(name, '/', len) == NULL;
-}
-
 static int take_entry(void *arg, struct sbx_json *element)
 {
 	struct listing *listing = arg;
@@ -532,7 +526,7 @@ static int take_entry(void *arg, struct sbx_json *element)
 		r = sbx_json_steal_bytes(element, "name", &name, &len);
 	if (r < 0)
 		return -EBADMSG;
-	if (name_valid(name, len)) {
+	if (sbx_program_name_valid(name, len)) {
 		r = sink->entry(sink->arg, name, is_directory);
 		listing->stopped = r < 0;
 	} else if (sink->refused != NULL) {
@@ -741,6 +735,11 @@ static int wire_hydrate(struct sbx_provider *provider, const struct sbx_call *ca
 
 /* --- the provider --- */
 
+static void wire_end(struct sbx_provider *provider)
+{
+	sbx_http_end(wire_of(provider)->http);
+}
+
 static void wire_maintain(struct sbx_provider *provider)
 {
 	sbx_http_maintain(wire_of(provider)->http);
@@ -773,6 +772,7 @@ static const struct sbx_provider_ops wire_ops = {
 	.exec_detached = wire_exec_detached,
 	.persist = wire_persist,
 	.hydrate = wire_hydrate,
+	.end = wire_end,
 	.maintain = wire_maintain,
 	.stats = wire_stats,
 	.free = wire_free,

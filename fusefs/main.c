@@ -403,6 +403,9 @@ static void run_done(struct run *run)
 		fuse_session_destroy(run->fuse);
 	}
 	keeper_free(run->keeper);
+	/* What could not be sent in time is kept: nothing is waited for any more. */
+	if (run->provider)
+		run->provider->ops->end(run->provider);
 	/* Running verbs use the fs; what it delayed goes with it; other tasks use all that
 	 * follows. */
 	if (run->pool)

@@ -265,7 +265,7 @@ int sbx_file_release(struct sbx_file *file, const struct sbx_call *call)
 	pthread_mutex_unlock(&node->lock);
 	/* Nobody hears of a failure here: it is in errors, and the bytes are kept. */
 	if (due)
-		r = publish_wait(node, call);
+		r = call ? publish_wait(node, call) : publish_after(node);
 	sbx_content_unref(file->pinned);
 	free(file);
 	nfile_settle_ref(node);

@@ -146,10 +146,10 @@ int nfile_content_locked(struct sbx_node_file *node, const struct sbx_call *call
 
 /* Have what is unsent sent by the pool, if that is not under way. Without locks. */
 int publish_start(struct sbx_node_file *node);
-/* The same, and when one is under way another after it. */
-int publish_after(struct sbx_node_file *node);
 /* The same, and wait until all changes up to now are in the sandbox. Without locks. */
 int publish_wait(struct sbx_node_file *node, const struct sbx_call *call);
+/* As publish_start(), and when an attempt is under way another after it. */
+int publish_after(struct sbx_node_file *node);
 
 /* recover.c ---------------------------------------------------------------------------------- */
 

@@ -213,6 +213,7 @@ static int publish_run(void *arg)
 {
 	struct sbx_node_file *node = arg;
 	struct sbx_files *files = node->files;
+	bool again;
 	int r;
 
 	publish_attempt(node);
@@ -221,8 +222,12 @@ static int publish_run(void *arg)
 	if (node->spool && !sbx_spool_meta(node->spool)->attempt_id[0])
 		sbx_spool_unpin(node->spool);
 	r = node->attempt_error;
+	again = node->publish_again && r == 0;
+	node->publish_again = false;
 	pthread_cond_broadcast(&node->changed);
 	pthread_mutex_unlock(&node->lock);
+	if (again)
+		(void)publish_start(node);
 	nfile_settle_ref(node);
 	nfile_unref(node);
 	files_task_end(files);
@@ -260,6 +265,14 @@ int publish_start(struct sbx_node_file *node)
 	return r;
 }
 
+int publish_after(struct sbx_node_file *node)
+{
+	pthread_mutex_lock(&node->lock);
+	node->publish_again = node->publishing;
+	pthread_mutex_unlock(&node->lock);
+	return publish_start(node);
+}
+
 int publish_wait(struct sbx_node_file *node, const struct sbx_call *call)
 {
 	struct sbx_wait wait;
@@ -284,6 +297,8 @@ int publish_wait(struct sbx_node_file *node, const struct sbx_call *call)
 			r = sbx_wait_for(&wait);
 			if (r == -ETIMEDOUT && node->progress != progress) {
 				wait.until_ms = sbx_clock_ms() + call->stall_timeout_ms;
+				if (call->deadline_ms > 0)
+					wait.until_ms = MIN(wait.until_ms, call->deadline_ms);
 				progress = node->progress;
 				r = 0;
 			}
