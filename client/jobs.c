@@ -17,6 +17,8 @@
 
 /* A directory without meta.json is a start that failed after this time. */
 #define STARTING_S 10
+/* How long after a cancel a death without an exit is not yet believed. */
+#define CANCEL_GRACE_MS 3000
 
 const char *sbx_job_state_name(enum sbx_job_state state)
 {
@@ -226,6 +228,13 @@ static void job_take_meta_locked(struct sbx_job *job, const char *meta)
 	sbx_json_free(object);
 }
 
+/* A look that was sent before the exit was written may be answered after it. */
+static bool job_is_being_cancelled_locked(const struct sbx_job *job)
+{
+	return job->cancelling ||
+	       (job->cancelled_ms && sbx_clock_ms() < job->cancelled_ms + CANCEL_GRACE_MS);
+}
+
 void job_take_end_locked(struct sbx_job *job, bool has_exit, int exit_code,
 			 const struct sbx_job_end *end, enum sbx_job_life life)
 {
@@ -246,7 +255,7 @@ void job_take_end_locked(struct sbx_job *job, bool has_exit, int exit_code,
 			job->ended_ms = end->ended_s * 1000;
 			job->left = end->left;
 		}
-	} else if (life == SBX_JOB_LIFE_DEAD && !job->cancelling) {
+	} else if (life == SBX_JOB_LIFE_DEAD && !job_is_being_cancelled_locked(job)) {
 		/* It may have written its exit between the two looks. */
 		if (job->seen_dead) {
 			job->ended = true;
@@ -271,7 +280,8 @@ void job_take_record_locked(struct sbx_job *job, const struct sbx_job_record *re
 		return;
 	/* The list looks at exit twice, so one death is enough; without meta.json it never
 	 * began. */
-	if ((record->life == SBX_JOB_LIFE_DEAD || !job->meta) && !job->cancelling)
+	if ((record->life == SBX_JOB_LIFE_DEAD || !job->meta) &&
+	    !job_is_being_cancelled_locked(job))
 		job->seen_dead = true;
 	job_take_end_locked(job, record->has_exit, record->exit_code, &record->end,
 			    job->meta ? record->life : SBX_JOB_LIFE_DEAD);
@@ -639,6 +649,7 @@ int sbx_job_cancel(struct sbx_job *job, const struct sbx_call *call)
 	r = job_ask(job, call, "cancel");
 	pthread_mutex_lock(&job->jobs->lock);
 	job->cancelling--;
+	job->cancelled_ms = sbx_clock_ms();
 	pthread_mutex_unlock(&job->jobs->lock);
 	return r;
 }

@@ -50,6 +50,7 @@ struct sbx_job {
 	bool ended; /* an end was seen; the state is shown when all is spooled */
 	enum sbx_job_state ended_state;
 	unsigned int cancelling; /* requests under way: its death is not yet its end */
+	int64_t cancelled_ms; /* the last one's answer; 0: none */
 	bool seen_dead; /* no leader and no exit, seen once: it may have ended between the looks */
 
 	int spool_fd;
