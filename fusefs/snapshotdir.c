@@ -188,13 +188,13 @@ static int import_finish(struct op *op, struct snapfile_handle *self)
 		return r;
 	r = sbx_snapshots_import_end(op->fs->parts.statedir, self->session, self->file, &op->call,
 				     &message);
+	/* One that is too much, or does not match its receipt, is a wrong one. */
+	if (message && (r == -E2BIG || r == -EIO))
+		r = -EINVAL;
 	if (r < 0) {
 		name = g_strdup_printf("snapshots/%s/%s", self->session, self->file);
 		sbx_errlog_note(op->fs->parts.errors, "import", name, r,
 				message ? message : g_strerror(-r));
-		/* One that is too much, or does not match its receipt, is a wrong one. */
-		if (r == -E2BIG || r == -EIO)
-			r = -EINVAL;
 	}
 	pthread_mutex_lock(&self->lock);
 	self->result = r;
