@@ -327,8 +327,11 @@ static void session_learn(struct sbx_session *session, int result,
 		    took_ms >= DOWN_AFTER_MS(options->mutation_timeout_ms))
 			session_saw_locked(session, SBX_SESSION_UNREACHABLE);
 		if (took_ms >= DOWN_AFTER_MS(options->mutation_timeout_ms)) {
+			/* Asked at once: a server that is only slow is found again before
+			 * anybody is refused. */
 			session->down = true;
 			session->probe_ended_ms = 0;
+			session_probe_locked(session);
 		}
 	}
 	pthread_mutex_unlock(&session->lock);
