@@ -209,7 +209,9 @@ static int tree_getattr(struct op *op, struct node *node, struct stat *ret_st,
 	if (r < 0)
 		return r;
 	if (node->type == S_IFREG || node->type == S_IFDIR) {
-		r = tree_before_stat(op, node, path, op_pid(op));
+		/* Which process asks matters only while some process has it open. */
+		r = tree_before_stat(op, node, path,
+				     node_is_open(op->fs->nodes, node) ? op_pid(op) : 0);
 		if (r < 0)
 			return r;
 	}

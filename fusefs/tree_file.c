@@ -103,9 +103,9 @@ static const struct handle_class tree_handle_class = {
 };
 
 /*
- * All open files of a node share the kernel's pages. So @handle must not use them where another that
- * does has an older version than it, or where it has itself been overtaken by one. It is on the
- * node's list: of two that are opened at once the later one sees the other.
+ * All open files of a node share the kernel's pages. So @handle must not use them where another
+ * that does has an older version than it, or where it has itself been overtaken by one. It is on
+ * the node's list: of two that are opened at once the later one sees the other.
  */
 static bool is_mixed(struct op *op, struct handle *handle)
 {

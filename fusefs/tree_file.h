@@ -31,7 +31,7 @@ int tree_create(struct op *op, struct node *dir, const char *name, int flags, mo
 struct sbx_file *tree_handle_file(struct handle *handle);
 /* Attributes of the version that the open file has. */
 int tree_handle_getattr(struct op *op, struct handle *handle, struct sbx_attr *ret_attr);
-/* Before attributes of @path are shown to @pid: sbx_files_before_stat(). @node: one of its session. */
+/* Before attributes of @path are shown to @pid (sbx_files_before_stat). @node: of its session. */
 int tree_before_stat(struct op *op, struct node *node, const char *path, pid_t pid);
 
 /* tree.c: the node of a name, with its attributes. */
