@@ -63,12 +63,6 @@ struct transfer {
 	char curl_text[CURL_ERROR_SIZE];
 };
 
-void sbx_http_reply_clear(struct sbx_http_reply *reply)
-{
-	free(reply->body);
-	memset(reply, 0, sizeof(*reply));
-}
-
 /* --- connections --- */
 
 static void conn_free(struct http_conn *conn)
@@ -347,23 +341,9 @@ static const char *reply_header(const struct transfer *transfer, const char *nam
 	return header->value;
 }
 
-static int64_t range_offset(const char *content_range)
-{
-	int64_t offset;
-	char *end;
-
-	if (content_range == NULL || g_ascii_strncasecmp(content_range, "bytes ", 6) != 0 ||
-	    !g_ascii_isdigit(content_range[6]))
-		return -1;
-	offset = g_ascii_strtoll(content_range + 6, &end, 10);
-	return *end == '-' ? offset : -1;
-}
-
 static bool is_success(const struct transfer *transfer)
 {
-	int status = transfer->attempt->reply.status;
-
-	return status >= 200 && status <= 299;
+	return transfer->attempt->reply.status / 100 == 2;
 }
 
 /* Makes room in the reply for @len more bytes and a NUL. */
@@ -408,7 +388,7 @@ static int begin_body(struct transfer *transfer)
 		return -1;
 	}
 	if (status == 206) {
-		offset = range_offset(reply_header(transfer, "Content-Range"));
+		offset = http_range_offset(reply_header(transfer, "Content-Range"));
 		if (request->range == NULL || offset < 0) {
 			attempt_fail(attempt, SBX_FAIL_FOREIGN, -EIO,
 				     "a part was sent that was not asked for");
@@ -753,10 +733,16 @@ static void judge(struct transfer *transfer, CURLcode code)
 	} else if (!transfer->enough) {
 		enum sbx_fail_kind kind = kind_of(code, attempt->facts.connected);
 
+		const char *text = *transfer->curl_text != '\0' ? transfer->curl_text
+								: curl_easy_strerror(code);
+		g_autofree char *why = NULL;
+		long os_error = 0;
+
+		if (kind == SBX_FAIL_CONNECT)
+			curl_easy_getinfo(transfer->conn->easy, CURLINFO_OS_ERRNO, &os_error);
+		why = g_strjoin(": ", text, os_error ? g_strerror((int)os_error) : NULL, NULL);
 		attempt_fail(attempt, kind,
-			     kind == SBX_FAIL_LOCAL ? -ENOMEM : sbx_errmap_transport(kind),
-			     *transfer->curl_text != '\0' ? transfer->curl_text
-							  : curl_easy_strerror(code));
+			     kind == SBX_FAIL_LOCAL ? -ENOMEM : sbx_errmap_transport(kind), why);
 	}
 	if (attempt->kind == SBX_FAIL_NONE)
 		attempt->retry_after = g_strdup(reply_header(transfer, "Retry-After"));

@@ -61,8 +61,8 @@ struct sbx_sink {
 /*
  * Where a request's body comes from: exactly len_bytes, readable at any offset as often as
  * needed. len_bytes -1: as much as there is, sent in chunks; read_at may then wait a second or so
- * for more, and returns 0 at the end. read_at returns 1..len bytes, or negative errno, which is the request's result; 0
- * before the end is -EIO.
+ * for more, and returns 0 at the end. read_at returns 1..len bytes, or negative errno, which is the
+ * request's result; 0 before the end is -EIO.
  */
 struct sbx_source {
 	int64_t len_bytes;

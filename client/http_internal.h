@@ -66,6 +66,9 @@ uint32_t http_pool_idle(struct http_pool *pool);
 
 /* --- client/http_run.c --- */
 
+/* Where the bytes of a Content-Range begin; -1: it says no such thing, or is NULL. */
+int64_t http_range_offset(const char *content_range);
+
 /* sbx_http_perform(); given @sent the request is in no lane. */
 int http_run(struct sbx_http *http, const struct sbx_call *call,
 	     const struct sbx_http_request *request, http_sent_fn sent, void *sent_arg,

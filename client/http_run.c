@@ -1,6 +1,7 @@
 #include "client/http_internal.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -24,6 +25,24 @@ struct run {
 	bool token_retried; /* after a 401 */
 	bool maybe_done; /* of any attempt */
 };
+
+void sbx_http_reply_clear(struct sbx_http_reply *reply)
+{
+	free(reply->body);
+	memset(reply, 0, sizeof(*reply));
+}
+
+int64_t http_range_offset(const char *content_range)
+{
+	int64_t offset;
+	char *end;
+
+	if (content_range == NULL || g_ascii_strncasecmp(content_range, "bytes ", 6) != 0 ||
+	    !g_ascii_isdigit(content_range[6]))
+		return -1;
+	offset = g_ascii_strtoll(content_range + 6, &end, 10);
+	return *end == '-' ? offset : -1;
+}
 
 int sbx_http_new(const struct sbx_endpoint *endpoint, struct sbx_token *token,
 		 const struct sbx_http_options *options, struct sbx_http **ret_http,

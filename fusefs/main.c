@@ -28,6 +28,7 @@
 #include "fusefs/command.h"
 #include "fusefs/daemon.h"
 #include "fusefs/fs.h"
+#include "fusefs/hush.h"
 #include "fusefs/keeper.h"
 #include "fusefs/log.h"
 #include "fusefs/mountpoint.h"
@@ -77,13 +78,38 @@ static int run_fail(int status, char *message)
 	return status;
 }
 
-/* What can be known before the fork: endpoint, token, mount point, directories. */
+/* Does libfuse know the options that are not ours? */
+static int run_check_options(const struct options *options)
+{
+	struct fuse_args args = FUSE_ARGS_INIT(0, NULL);
+	struct fuse_session *fuse;
+	g_autofree char *said = NULL;
+	struct hush hush;
+
+	for (int i = 0; i < options->fuse_args->argc; i++)
+		if (fuse_opt_add_arg(&args, options->fuse_args->argv[i]) < 0)
+			return run_fail(EXIT_MOUNT, NULL);
+	hush_begin(&hush);
+	fuse = fuse_session_new(&args, ops_table(), sizeof(*ops_table()), NULL);
+	said = hush_end(&hush);
+	fuse_opt_free_args(&args);
+	if (!fuse)
+		return run_fail(EXIT_USAGE, g_strdup_printf("%s; see sbxfs -h", said));
+	fuse_session_destroy(fuse);
+	return EXIT_OK;
+}
+
+/* What can be known before the fork: options, endpoint, token, mount point, directories. */
 static int run_prepare(struct run *run)
 {
 	struct options *options = run->options;
 	const char *reason = NULL;
 	char *message = NULL;
 	int r;
+
+	r = run_check_options(options);
+	if (r != EXIT_OK)
+		return r;
 
 	if (options->token_file && options->token_file[0] != '/') {
 		char *absolute = g_canonicalize_filename(options->token_file, NULL);
@@ -124,6 +150,9 @@ static int run_prepare(struct run *run)
 
 static char *run_describe(const struct sbx_failure *failure, int r)
 {
+	/* Why there is no connection is told by the message, better than by our errno. */
+	if (failure->message[0] && r == -EHOSTUNREACH)
+		return g_strdup(failure->message);
 	if (failure->message[0])
 		return g_strdup_printf("%s (%s)", failure->message, g_strerror(-r));
 	return g_strdup(g_strerror(-r));
@@ -271,6 +300,8 @@ static int run_mount(struct run *run)
 	g_autofree char *mount_options =
 		g_strdup_printf("-ofsname=%s,subtype=sbxfs,nosuid,nodev%s", source,
 				options->allow_other ? ",default_permissions" : "");
+	g_autofree char *said = NULL;
+	struct hush hush;
 	int r;
 
 	r = fs_new(&config, &parts, &run->fs);
@@ -288,12 +319,15 @@ static int run_mount(struct run *run)
 	run->fuse =
 		fuse_session_new(options->fuse_args, ops_table(), sizeof(*ops_table()), run->fs);
 	if (!run->fuse)
-		return run_fail(EXIT_USAGE, g_strdup("an option is not known; see sbxfs -h"));
-	if (fuse_session_mount(run->fuse, options->mountpoint) < 0) {
+		return run_fail(EXIT_USAGE, NULL);
+	hush_begin(&hush);
+	r = fuse_session_mount(run->fuse, options->mountpoint);
+	said = hush_end(&hush);
+	if (r < 0) {
 		fuse_session_destroy(run->fuse);
 		run->fuse = NULL;
-		return run_fail(EXIT_MOUNT,
-				g_strdup_printf("%s: can't be mounted on", options->mountpoint));
+		return run_fail(EXIT_MOUNT, g_strdup_printf("%s: can't be mounted on: %s",
+							    options->mountpoint, said));
 	}
 	return EXIT_OK;
 }

@@ -9,6 +9,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "client/session.h"
+
+#define ID_MAX			 64 /* bytes of a session's id */
 #define DEFAULT_TIMEOUT_MS	 30000
 #define DEFAULT_TTL_MS		 1000
 #define DEFAULT_CACHE_SIZE	 (1024ull * 1024 * 1024)
@@ -226,6 +229,20 @@ static int parse_word(struct parse_state *state, const char *name, const char *v
 	return parse_fail(state, g_strdup_printf("-o %s=%s: one of %s", name, value, all));
 }
 
+static int parse_attach(struct parse_state *state, const char *value)
+{
+	size_t id_len = strcspn(value, ":");
+	const char *name = value[id_len] ? value + id_len + 1 : NULL;
+	bool valid = id_len >= 1 && id_len <= ID_MAX;
+
+	for (size_t i = 0; i < id_len && valid; i++)
+		valid = g_ascii_isalnum(value[i]) || value[i] == '-';
+	if (!valid || (name && !sbx_session_name_is_valid(name)))
+		return parse_fail(state, g_strdup_printf("-o attach=%s: not ID[:NAME]", value));
+	g_ptr_array_add(state->attach, g_strdup(value));
+	return 0;
+}
+
 static int parse_row(struct parse_state *state, const struct option_row *row, const char *value)
 {
 	static const char *const exec_words[] = { "no", "auto", NULL };
@@ -265,8 +282,7 @@ static int parse_row(struct parse_state *state, const struct option_row *row, co
 		*(bool *)field = false;
 		break;
 	case KEY_ATTACH:
-		g_ptr_array_add(state->attach, g_strdup(value));
-		break;
+		return parse_attach(state, value);
 	case KEY_EXEC:
 		word = parse_word(state, row->name, value, exec_words);
 		options->use_exec = word != 0;
