@@ -217,6 +217,17 @@ static struct sbx_blob *cache_file_read(struct sbx_cache *cache, const struct sb
 	return blob;
 }
 
+/* Somebody has deleted the cache: a file without a name elsewhere serves as well for now. */
+static int part_nowhere(struct sbx_cache_part *ret_part)
+{
+	int fd = open(g_get_tmp_dir(), O_RDWR | O_TMPFILE | O_CLOEXEC, 0600);
+
+	if (fd < 0)
+		return -errno;
+	*ret_part = (struct sbx_cache_part){ .fd = fd };
+	return 0;
+}
+
 int sbx_cache_part_new(struct sbx_cache *cache, struct sbx_cache_part *ret_part)
 {
 	struct sbx_cache_part part;
@@ -231,6 +242,8 @@ int sbx_cache_part_new(struct sbx_cache *cache, struct sbx_cache_part *ret_part)
 				 O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 		if (part.fd >= 0)
 			break;
+		if (errno == ENOENT)
+			return part_nowhere(ret_part);
 		if (errno != EEXIST)
 			return -errno;
 	}

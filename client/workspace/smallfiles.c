@@ -27,8 +27,9 @@
 
 #define AHEAD_FILES 128
 #define AHEAD_BYTES ((uint64_t)1 << 20)
-/* Directories looked at for one request, so that a miss costs no walk of a big tree. */
-#define AHEAD_DIRS 200
+/* What is looked at for one request, so that a miss costs no walk of a big tree. */
+#define AHEAD_ENTRIES 4000
+#define AHEAD_DIRS    64
 /* An open asks anew when its file kept changing while it was read. */
 #define OPEN_TRIES 5
 /* What is kept for ttl_ms. */
@@ -209,12 +210,13 @@ struct batch {
 	uint64_t max_bytes;
 	uint64_t bytes;
 	unsigned int n_dirs;
+	unsigned int n_entries;
 };
 
 static bool batch_is_full(const struct batch *batch)
 {
 	return batch->flights->len >= batch->max_files || batch->bytes >= batch->max_bytes ||
-	       batch->n_dirs >= AHEAD_DIRS;
+	       batch->n_dirs >= AHEAD_DIRS || batch->n_entries >= AHEAD_ENTRIES;
 }
 
 static void batch_offer(struct batch *batch, const char *path, const struct sbx_attr *attr)
@@ -252,6 +254,7 @@ static void batch_walk_down(struct batch *batch, const char *dir, const char *af
 
 		if (after && strcmp(entry->name, after) <= 0)
 			continue;
+		batch->n_entries++;
 		path = dir[0] ? g_strconcat(dir, "/", entry->name, NULL) : g_strdup(entry->name);
 		if (S_ISDIR(entry->attr.mode))
 			batch_walk_down(batch, path, NULL);

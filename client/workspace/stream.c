@@ -7,7 +7,7 @@
 #include "client/session.h"
 #include "client/workspace/content_impl.h"
 #include "client/workspace/fetch.h"
-#include "client/workspace/names.h"
+#include "client/workspace/plain.h"
 #include "client/workspace/workspace.h"
 
 /* A stream that nobody reads from for so long is given up: it keeps a connection. */
@@ -35,8 +35,7 @@ static int stream_stat(struct sbx_contents *contents, const struct sbx_call *cal
 
 	r = sbx_fetch(contents->session, contents->names, call, &item, 1, 1, &clock_ns);
 	if (r == -EOPNOTSUPP)
-		return sbx_names_stat(contents->names, call, path, SBX_STAT_NOW, ret_attr, NULL,
-				      NULL);
+		return names_plain_stat(contents->names, call, path, ret_attr);
 	if (r == 0 && !item.has_attr)
 		r = item.error < 0 ? item.error : -EIO;
 	if (r == 0)
