@@ -31,6 +31,7 @@ class Sample:
 def in_child(function, limit: float):
     """Runs it in a process of its own; seconds (or the number it returned), None on failure."""
     def child(pipe):
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.setpgid(0, 0)
         start = time.monotonic()
         try:
@@ -205,6 +206,8 @@ def main():
     if set(options.systems) - {"sbxfs", "local", *PEERS}:
         parser.error("systems are sbxfs, sshfs, rclone and local")
 
+    # Ended from outside it takes its mounts and servers away all the same.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     work = Path(tempfile.mkdtemp(prefix="sbx-bench."))
     load = [os.getloadavg()[0]]
     lines = ["# Benchmarks", "",
