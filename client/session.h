@@ -82,7 +82,7 @@ bool sbx_session_name_is_uuid(const char *name);
 /* Names, sorted, NULL-terminated; g_strfreev(). */
 char **sbx_sessions_list(struct sbx_sessions *sessions);
 
-/* Files in the spools of all sessions, those of other mounts too. */
+/* sbx_session_unsent() of all. */
 size_t sbx_sessions_unsent(struct sbx_sessions *sessions);
 
 /* A new reference or NULL. Never sends a request. */
@@ -137,6 +137,8 @@ struct sbx_statedir *sbx_session_statedir(struct sbx_session *session);
 int64_t sbx_session_last_use_ms(struct sbx_session *session);
 /* This mount holds the session's lock (tried again at each call when not yet held). */
 bool sbx_session_is_holder(struct sbx_session *session);
+/* Files in its spool, those of other mounts too. Looks at the local disk. */
+size_t sbx_session_unsent(struct sbx_session *session);
 /* Directory descriptor of sessions/NAME/spool, owned by the session. */
 int sbx_session_spool_dirfd(struct sbx_session *session);
 

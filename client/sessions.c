@@ -466,8 +466,7 @@ int sbx_sessions_rename(struct sbx_sessions *sessions, const char *from, const c
 	return r;
 }
 
-/* Files whose bytes wait to be sent, of whatever mount. */
-static size_t session_count_spools(struct sbx_session *session)
+size_t sbx_session_unsent(struct sbx_session *session)
 {
 	int fd = openat(session->spool_dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	DIR *d = fd < 0 ? NULL : fdopendir(fd);
@@ -494,7 +493,7 @@ size_t sbx_sessions_unsent(struct sbx_sessions *sessions)
 	pthread_mutex_lock(&sessions->lock);
 	g_hash_table_iter_init(&iter, sessions->by_name);
 	while (g_hash_table_iter_next(&iter, NULL, &session))
-		n += session_count_spools(session);
+		n += sbx_session_unsent(session);
 	pthread_mutex_unlock(&sessions->lock);
 	return n;
 }
@@ -516,7 +515,7 @@ int sbx_sessions_detach(struct sbx_sessions *sessions, const char *name)
 
 	if (!session)
 		return -ENOENT;
-	if (session_count_spools(session))
+	if (sbx_session_unsent(session))
 		r = -EBUSY;
 	else
 		sessions_forget(sessions, name);

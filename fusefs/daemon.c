@@ -27,10 +27,10 @@ static void daemon_wait_report(int fd, pid_t child, int lost_status)
 	do {
 		n = read(fd, &status, 1);
 	} while (n < 0 && errno == EINTR);
-	if (n == 1)
-		_exit(status);
-	(void)waitpid(child, NULL, 0);
-	_exit(lost_status);
+	/* Where it failed nothing of it is left when the shell goes on. */
+	if (n != 1 || status != 0)
+		(void)waitpid(child, NULL, 0);
+	_exit(n == 1 ? status : lost_status);
 }
 
 int daemon_detach(struct daemon *daemon, int lost_status)

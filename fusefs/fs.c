@@ -73,6 +73,22 @@ static int make_root(struct fs *fs)
 	return r;
 }
 
+/* What an earlier mount left unsent is taken over now, not at the session's first use. */
+static void take_over_unsent(struct fs *fs)
+{
+	g_auto(GStrv) names = sbx_sessions_list(fs->parts.sessions);
+
+	for (char **name = names; *name; name++) {
+		struct sbx_session *session = sbx_sessions_find(fs->parts.sessions, *name);
+		struct fsession *fsession;
+
+		if (session && sbx_session_unsent(session) > 0 &&
+		    fsessions_get(fs->fsessions, session, &fsession) == 0)
+			fsession_unref(fsession);
+		sbx_session_unref(session);
+	}
+}
+
 int fs_new(const struct fs_config *config, const struct fs_parts *parts, struct fs **ret_fs)
 {
 	struct fs *fs = g_new0(struct fs, 1);
@@ -86,12 +102,15 @@ int fs_new(const struct fs_config *config, const struct fs_parts *parts, struct 
 	fs->root_scratch = scratch_set_new();
 	fs->interrupts = interrupts_new();
 	fs->parks = parks_new();
+	pthread_rwlock_init(&fs->fuse_lock, NULL);
 	fs->stop = sbx_cancel_new(NULL);
 	r = fs->interrupts && fs->stop ? make_root(fs) : -ENOMEM;
 	if (r < 0) {
 		fs_free(fs);
 		return r;
 	}
+	if (!config->read_only)
+		take_over_unsent(fs);
 	*ret_fs = fs;
 	return 0;
 }
@@ -118,6 +137,7 @@ void fs_free(struct fs *fs)
 	scratch_set_unref(fs->root_scratch);
 	interrupts_free(fs->interrupts);
 	parks_free(fs->parks);
+	pthread_rwlock_destroy(&fs->fuse_lock);
 	sbx_cancel_unref(fs->stop);
 	g_free(fs);
 }
@@ -181,6 +201,13 @@ void fs_pending(struct fs *fs, size_t *ret_files, uint64_t *ret_bytes)
 	*ret_bytes = all_bytes;
 }
 
+static void set_fuse(struct fs *fs, struct fuse_session *se)
+{
+	pthread_rwlock_wrlock(&fs->fuse_lock);
+	fs->fuse = se;
+	pthread_rwlock_unlock(&fs->fuse_lock);
+}
+
 int fs_loop(struct fs *fs, struct fuse_session *se)
 {
 	struct fuse_loop_config *config;
@@ -198,8 +225,12 @@ int fs_loop(struct fs *fs, struct fuse_session *se)
 		return -ENOMEM;
 	fuse_loop_cfg_set_max_threads(config, FS_MAX_THREADS);
 	fuse_loop_cfg_set_clone_fd(config, 0);
-	fs->fuse = se;
+	set_fuse(fs, se);
 	r = fuse_session_loop_mt(se, config);
 	fuse_loop_cfg_destroy(config);
+	/* The connection is closed next: nobody answers or notifies after that. */
+	fs_stop(fs);
+	parks_drain(fs->parks);
+	set_fuse(fs, NULL);
 	return r;
 }

@@ -9,10 +9,13 @@ pytest_plugins = ["sbxtest.fixtures"]
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leaves out what is marked slow, unless SBX_SLOW=1."""
-    if os.environ.get("SBX_SLOW") == "1":
-        return
-    slow = [item for item in items if item.get_closest_marker("slow")]
-    if slow:
-        config.hook.pytest_deselected(items=slow)
-        items[:] = [item for item in items if not item.get_closest_marker("slow")]
+    """Leaves out what is marked slow, unless SBX_SLOW=1, and what needs root where we are not."""
+    unwanted = set()
+    if os.environ.get("SBX_SLOW") != "1":
+        unwanted.add("slow")
+    if os.getuid() != 0:
+        unwanted.add("root")
+    out = [item for item in items if any(map(item.get_closest_marker, unwanted))]
+    if out:
+        config.hook.pytest_deselected(items=out)
+        items[:] = [item for item in items if item not in out]

@@ -11,7 +11,9 @@
 #include "client/session.h"
 #include "client/task.h"
 #include "client/workspace/files_impl.h"
+#include "client/workspace/mark.h"
 #include "client/workspace/names.h"
+#include "client/workspace/op.h"
 
 #define BACKOFF_MIN_MS 1000
 #define BACKOFF_MAX_MS 30000
@@ -29,8 +31,10 @@ struct files_retry {
 	bool due; /* some bytes could not be sent, or were adopted */
 	bool armed; /* a task will try */
 	bool adopted; /* the spool directory was looked through as the lock's holder */
+	bool swept; /* what dead clients left in the sandbox was looked for */
 	int64_t backoff_ms;
 	int64_t kicked_ms;
+	int64_t adopted_ms; /* wall clock: as good as a use of the session; 0: nothing was */
 };
 
 struct files_retry *retry_new(struct sbx_files *files)
@@ -143,6 +147,46 @@ static void adopt_spool(struct sbx_files *files, struct sbx_spool *spool)
 	nfile_unref(node);
 }
 
+/* Have the sandbox swept of what dead clients left there. A task of the pool. */
+static int sweep_run(void *arg)
+{
+	struct sbx_files *files = arg;
+	struct sbx_call call = { .background = true };
+	g_autoptr(GPtrArray) dead = sbx_mark_dead(files->spool_dirfd);
+
+	for (guint i = 0; i < dead->len; i++) {
+		const struct sbx_op ops[2] = {
+			{ .kind = SBX_DO_SWEEP, .path = "stage", .from = dead->pdata[i] },
+			{ .kind = SBX_DO_SWEEP, .path = "held", .from = dead->pdata[i] },
+		};
+		struct sbx_op_result results[2] = { 0 };
+		int r;
+
+		r = sbx_names_apply(files->names, &call,
+				    sbx_session_options(files->session)->mutation_timeout_ms, ops,
+				    2, results);
+		if (r == -EOPNOTSUPP || (r == 0 && results[0].error == 0 && results[1].error == 0))
+			sbx_mark_forget(files->spool_dirfd, dead->pdata[i]);
+		if (r == 0)
+			sbx_op_results_clear(results, 2);
+	}
+	files_task_end(files);
+	return 0;
+}
+
+static void sweep_start(struct sbx_files *files)
+{
+	g_autoptr(GPtrArray) dead = NULL;
+
+	if (!sbx_session_is_holder(files->session))
+		return;
+	dead = sbx_mark_dead(files->spool_dirfd);
+	if (dead->len == 0 || files_task_begin(files) < 0)
+		return;
+	if (sbx_task_start(files->pool, sweep_run, files, NULL, NULL) < 0)
+		files_task_end(files);
+}
+
 void retry_adopt(struct sbx_files *files)
 {
 	struct files_retry *retry = files->retry;
@@ -179,8 +223,11 @@ void retry_adopt(struct sbx_files *files)
 	closedir(dir);
 	pthread_mutex_lock(&retry->lock);
 	retry->adopted = true;
-	retry->due |= found;
+	if (found)
+		retry->adopted_ms = g_get_real_time() / 1000;
 	pthread_mutex_unlock(&retry->lock);
+	if (found)
+		retry_arm(files);
 }
 
 /* Retries -------------------------------------------------------------------------------------- */
@@ -228,15 +275,16 @@ static int retry_run(void *arg)
 {
 	struct files_retry *retry = arg;
 	struct sbx_files *files = retry_enter(retry);
-	int64_t unused_ms;
+	int64_t used_ms;
 
 	pthread_mutex_lock(&retry->lock);
 	retry->armed = false;
 	retry->backoff_ms = MIN(retry->backoff_ms * 2, (int64_t)BACKOFF_MAX_MS);
+	used_ms = retry->adopted_ms;
 	pthread_mutex_unlock(&retry->lock);
 	if (files) {
-		unused_ms = g_get_real_time() / 1000 - sbx_session_last_use_ms(files->session);
-		if (unused_ms < UNUSED_MS)
+		used_ms = MAX(used_ms, sbx_session_last_use_ms(files->session));
+		if (g_get_real_time() / 1000 - used_ms < UNUSED_MS)
 			retry_start(files);
 		else
 			retry_arm(files);
@@ -336,11 +384,14 @@ void sbx_files_used(struct sbx_files *files)
 	struct files_retry *retry = files->retry;
 	int64_t now_ms = sbx_clock_ms();
 	bool adopt;
+	bool sweep;
 	bool due;
 
 	if (files->options.read_only)
 		return;
 	pthread_mutex_lock(&retry->lock);
+	sweep = !retry->swept;
+	retry->swept = true;
 	due = now_ms - retry->kicked_ms >= KICK_MS && (retry->due || !retry->adopted);
 	adopt = due && !retry->adopted;
 	if (due) {
@@ -352,4 +403,6 @@ void sbx_files_used(struct sbx_files *files)
 		retry_adopt(files);
 	if (due)
 		retry_start(files);
+	if (sweep)
+		sweep_start(files);
 }
