@@ -2,7 +2,7 @@
  * main - the command sbxfs: parse, check endpoint and token, mount, go into the background, serve,
  * publish what is left.
  *
- * Order (anchors: signal, daemonize, threads): options, token (one thread), fork with a pipe for
+ * Order: options, token (one thread), fork with a pipe for
  * the report, signals blocked, libcurl and threads in the child, one probe of the server, mount,
  * report, loop.
  */

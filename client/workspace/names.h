@@ -13,7 +13,7 @@
  * lookup and failed lookup without a request. Answers of apply update the store at once.
  *
  * Write epoch: an answer that was asked for before a mutation of the same directory was applied is
- * not put over what the mutation said (anchors §1.10).
+ * not put over what the mutation said.
  *
  * Local view: an entry may carry attributes of unsent bytes (files.h sets and clears them); they
  * cover the remote ones in every answer, also when the remote has no such entry yet.
