@@ -21,6 +21,8 @@
 #include "client/workspace/workspace.h"
 
 #define ARCHIVE_STALL_MS 600000
+/* A server holds in its memory what it is sent. */
+#define PART_BYTES (64u << 20)
 /* What differs is told by name up to this many. */
 #define DIFFERENCES_MAX 8
 
@@ -33,7 +35,7 @@ struct laying {
 	struct sbx_receipt *receipt;
 	struct sbx_tar_list *archive;
 	int archive_fd;
-	GHashTable *staged; /* path -> staging name */
+	struct sbx_upload *upload;
 	GString *differences;
 	unsigned int n_differences;
 };
@@ -118,36 +120,55 @@ static ssize_t read_upload(void *arg, void *buf, size_t len, int64_t offset)
 	return n < 0 ? -errno : n;
 }
 
-static int send_archive(struct laying *laying, int dirfd)
+/* A file that nobody else has to see, and that goes with us. */
+static int open_scratch(int dirfd)
 {
-	struct sbx_session *session = sbx_workspace_session(laying->ws);
-	struct sbx_call patient = *laying->call;
-	struct sbx_source source = { .read_at = read_upload };
-	struct stat st;
-	int fd, r;
+	g_autofree char *name = g_strdup_printf(".upload-%08x", g_random_int());
+	int fd = openat(dirfd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
 
-	/* Nobody else has to see it, and it goes with us. */
-	fd = openat(dirfd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-	if (fd < 0) {
-		g_autofree char *name = g_strdup_printf(".upload-%08x", g_random_int());
-
-		fd = openat(dirfd, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-		if (fd >= 0)
-			(void)unlinkat(dirfd, name, 0);
-	}
+	if (fd >= 0)
+		return fd;
+	fd = openat(dirfd, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return -errno;
-	say(laying, "preparing the archive");
-	r = sbx_upload_write(laying->receipt, laying->archive, laying->archive_fd, fd, laying->call,
-			     &laying->staged);
-	if (r == 0 && fstat(fd, &st) < 0)
-		r = -errno;
-	if (r == 0) {
-		say(laying, "sending the archive");
-		source.len_bytes = st.st_size;
-		source.arg = &fd;
-		patient.stall_timeout_ms = MAX(laying->call->stall_timeout_ms, ARCHIVE_STALL_MS);
-		r = sbx_session_hydrate(session, &patient, &source);
+	(void)unlinkat(dirfd, name, 0);
+	return fd;
+}
+
+static int send_part(struct laying *laying, int fd)
+{
+	struct sbx_source source = { .read_at = read_upload, .arg = &fd };
+	struct sbx_call patient = *laying->call;
+	struct stat st;
+
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	source.len_bytes = st.st_size;
+	patient.stall_timeout_ms = MAX(laying->call->stall_timeout_ms, ARCHIVE_STALL_MS);
+	return sbx_session_hydrate(sbx_workspace_session(laying->ws), &patient, &source);
+}
+
+static int send_archive(struct laying *laying, int dirfd)
+{
+	unsigned int part = 0;
+	bool more = true;
+	int fd, r;
+
+	fd = open_scratch(dirfd);
+	if (fd < 0)
+		return fd;
+	r = sbx_upload_new(laying->receipt, laying->archive, laying->archive_fd, PART_BYTES,
+			   &laying->upload);
+	while (r == 0 && more) {
+		g_autofree char *text = g_strdup_printf("sending the archive, part %u", ++part);
+
+		say(laying, text);
+		if (ftruncate(fd, 0) < 0 || lseek(fd, 0, SEEK_SET) < 0)
+			r = -errno;
+		if (r == 0)
+			r = sbx_upload_next(laying->upload, laying->call, fd, &more);
+		if (r == 0)
+			r = send_part(laying, fd);
 	}
 	close(fd);
 	return r;
@@ -156,13 +177,14 @@ static int send_archive(struct laying *laying, int dirfd)
 /* Names that the route could not take, links, other names of one file. */
 static int put_structure(struct laying *laying)
 {
+	GHashTable *staged = sbx_upload_staged(laying->upload);
 	struct sbx_restore *restore = sbx_restore_new();
 	int r = 0;
 
 	for (guint i = 0; i < laying->receipt->entries->len; i++) {
 		const struct sbx_receipt_entry *entry =
 			g_ptr_array_index(laying->receipt->entries, i);
-		const char *staged = g_hash_table_lookup(laying->staged, entry->path);
+		const char *name = g_hash_table_lookup(staged, entry->path);
 
 		if (S_ISDIR(entry->mode)) {
 			if (!sbx_upload_path_is_plain(entry->path))
@@ -171,8 +193,8 @@ static int put_structure(struct laying *laying)
 			sbx_restore_symlink(restore, entry->link, entry->path);
 		} else if (entry->same_as) {
 			sbx_restore_hardlink(restore, entry->same_as, entry->path);
-		} else if (staged) {
-			sbx_restore_move(restore, staged, entry->path);
+		} else if (name) {
+			sbx_restore_move(restore, name, entry->path);
 		}
 	}
 	say(laying, "putting back links and names");
@@ -344,8 +366,7 @@ int sbx_snapshot_hydrate(struct sbx_workspace *ws, const struct sbx_call *call, 
 		r = sbx_ws_sync(ws, call);
 	if (r == 0)
 		r = lay(&laying, dirfd, over, ret_message);
-	if (laying.staged)
-		g_hash_table_unref(laying.staged);
+	sbx_upload_free(laying.upload);
 	if (laying.archive_fd >= 0)
 		close(laying.archive_fd);
 	sbx_tar_list_free(laying.archive);

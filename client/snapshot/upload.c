@@ -76,6 +76,56 @@ static GHashTable *map_members(const struct sbx_receipt *receipt,
 	return map;
 }
 
+struct sbx_upload {
+	const struct sbx_receipt *receipt;
+	GHashTable *map; /* of map_members() */
+	GHashTable *staged;
+	struct archive *in;
+	struct archive_entry *header; /* read, and of the next part; NULL: read another */
+	unsigned int index; /* of the header that is read next */
+	uint64_t part_bytes;
+	bool begun;
+	char *buf;
+};
+
+int sbx_upload_new(const struct sbx_receipt *receipt, const struct sbx_tar_list *archive, int in_fd,
+		   uint64_t part_bytes, struct sbx_upload **ret_upload)
+{
+	struct sbx_upload *upload = g_new0(struct sbx_upload, 1);
+
+	upload->receipt = receipt;
+	upload->part_bytes = part_bytes;
+	upload->map = map_members(receipt, archive);
+	upload->staged = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, g_free);
+	upload->buf = g_malloc(COPY_BYTES);
+	upload->in = archive_read_new();
+	archive_read_support_format_tar(upload->in);
+	archive_read_set_options(upload->in, "hdrcharset=BINARY");
+	if (lseek(in_fd, 0, SEEK_SET) < 0 ||
+	    archive_read_open_fd(upload->in, in_fd, COPY_BYTES) != ARCHIVE_OK) {
+		sbx_upload_free(upload);
+		return -EIO;
+	}
+	*ret_upload = upload;
+	return 0;
+}
+
+void sbx_upload_free(struct sbx_upload *upload)
+{
+	if (!upload)
+		return;
+	archive_read_free(upload->in);
+	g_hash_table_unref(upload->map);
+	g_hash_table_unref(upload->staged);
+	g_free(upload->buf);
+	g_free(upload);
+}
+
+GHashTable *sbx_upload_staged(struct sbx_upload *upload)
+{
+	return upload->staged;
+}
+
 static int write_directories(const struct sbx_receipt *receipt, struct archive *out)
 {
 	int r = 0;
@@ -92,72 +142,75 @@ static int write_directories(const struct sbx_receipt *receipt, struct archive *
 	return r;
 }
 
-static int write_files(const struct sbx_receipt *receipt, const struct sbx_tar_list *archive,
-		       struct archive *in, struct archive *out, const struct sbx_call *call,
-		       GHashTable *staged)
+/* The next file that is wanted; *ret_entry NULL: there is none. */
+static int next_file(struct sbx_upload *upload, const struct sbx_receipt_entry **ret_entry)
 {
-	g_autoptr(GHashTable) map = map_members(receipt, archive);
-	g_autofree char *buf = g_malloc(COPY_BYTES);
-	struct archive_entry *header;
-	unsigned int index = 0;
-	int r = 0;
+	*ret_entry = NULL;
+	while (!*ret_entry) {
+		if (!upload->header) {
+			int got = archive_read_next_header(upload->in, &upload->header);
 
-	for (; r == 0; index++) {
-		int got = archive_read_next_header(in, &header);
-		const struct sbx_receipt_entry *entry;
-		g_autofree char *target = NULL;
-
-		if (got == ARCHIVE_EOF)
-			break;
-		if (got < ARCHIVE_WARN)
-			return -EIO;
-		/* The same archive was listed before: its headers come in the same order. */
-		entry = g_hash_table_lookup(map, GUINT_TO_POINTER(index));
-		if (!entry)
-			continue;
-		if (sbx_upload_path_is_plain(entry->path)) {
-			target = g_strdup(entry->path);
-		} else {
-			target = g_strdup_printf(SBX_STAGE_DIR "/hydrate-%08x-%u", g_random_int(),
-						 index);
-			g_hash_table_insert(staged, g_strdup(entry->path), g_strdup(target));
+			if (got == ARCHIVE_EOF)
+				return 0;
+			if (got < ARCHIVE_WARN)
+				return -EIO;
+			upload->index++;
 		}
-		/* Its own mode comes last: until then it has to be read and moved. */
-		r = write_header(out, target, S_IFREG, entry->mode | 0600, entry->size);
-		if (r == 0)
-			r = copy_content(in, out, buf, call);
+		/* The same archive was listed before: its headers come in the same order. */
+		*ret_entry = g_hash_table_lookup(upload->map, GUINT_TO_POINTER(upload->index - 1));
+		if (!*ret_entry)
+			upload->header = NULL;
 	}
+	return 0;
+}
+
+static int write_file(struct sbx_upload *upload, const struct sbx_call *call, struct archive *out,
+		      const struct sbx_receipt_entry *entry)
+{
+	g_autofree char *target = NULL;
+	int r;
+
+	if (sbx_upload_path_is_plain(entry->path)) {
+		target = g_strdup(entry->path);
+	} else {
+		target = g_strdup_printf(SBX_STAGE_DIR "/hydrate-%08x-%u", g_random_int(),
+					 upload->index);
+		g_hash_table_insert(upload->staged, g_strdup(entry->path), g_strdup(target));
+	}
+	/* Its own mode comes last: until then it has to be read and moved. */
+	r = write_header(out, target, S_IFREG, entry->mode | 0600, entry->size);
+	if (r == 0)
+		r = copy_content(upload->in, out, upload->buf, call);
+	upload->header = NULL;
 	return r;
 }
 
-int sbx_upload_write(const struct sbx_receipt *receipt, const struct sbx_tar_list *archive,
-		     int in_fd, int out_fd, const struct sbx_call *call, GHashTable **ret_staged)
+int sbx_upload_next(struct sbx_upload *upload, const struct sbx_call *call, int out_fd,
+		    bool *ret_more)
 {
-	GHashTable *staged = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, g_free);
-	struct archive *in = archive_read_new();
 	struct archive *out = archive_write_new();
+	const struct sbx_receipt_entry *entry = NULL;
+	uint64_t bytes = 0;
 	int r = 0;
 
-	archive_read_support_format_tar(in);
-	archive_read_set_options(in, "hdrcharset=BINARY");
 	archive_write_set_format_pax_restricted(out);
 	archive_write_set_options(out, "hdrcharset=BINARY");
-	if (lseek(in_fd, 0, SEEK_SET) < 0 ||
-	    archive_read_open_fd(in, in_fd, COPY_BYTES) != ARCHIVE_OK ||
-	    archive_write_open_fd(out, out_fd) != ARCHIVE_OK)
+	if (archive_write_open_fd(out, out_fd) != ARCHIVE_OK)
 		r = -EIO;
-	if (r == 0)
-		r = write_directories(receipt, out);
-	if (r == 0)
-		r = write_files(receipt, archive, in, out, call, staged);
+	if (r == 0 && !upload->begun)
+		r = write_directories(upload->receipt, out);
+	upload->begun = true;
+	while (r == 0) {
+		r = next_file(upload, &entry);
+		if (r < 0 || !entry || (bytes > 0 && bytes + entry->size > upload->part_bytes))
+			break;
+		bytes += MAX(entry->size, 1);
+		r = write_file(upload, call, out, entry);
+	}
 	if (r == 0 && archive_write_close(out) != ARCHIVE_OK)
 		r = archive_errno(out) ? -archive_errno(out) : -EIO;
 	archive_write_free(out);
-	archive_read_free(in);
-	if (r < 0) {
-		g_hash_table_unref(staged);
-		return r;
-	}
-	*ret_staged = staged;
-	return 0;
+	if (r == 0)
+		*ret_more = entry != NULL;
+	return r;
 }

@@ -13,6 +13,7 @@
 
 #include <glib.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 struct sbx_call;
 struct sbx_receipt;
@@ -22,10 +23,21 @@ struct sbx_tar_list;
 bool sbx_upload_path_is_plain(const char *path);
 
 /*
- * Write the archive to @out_fd, content from the archive at @in_fd. *ret_staged: path -> staging
- * name of those that have to be moved (g_hash_table_unref). -EIO: the archive can't be read.
+ * The archive in parts, so that no server has to hold all of it at once: each is an archive of its
+ * own, of at most @part_bytes of content unless one file alone is bigger; the first has the
+ * directories. Borrows what it is given. -EIO: the archive at @in_fd can't be read.
  */
-int sbx_upload_write(const struct sbx_receipt *receipt, const struct sbx_tar_list *archive,
-		     int in_fd, int out_fd, const struct sbx_call *call, GHashTable **ret_staged);
+struct sbx_upload;
+
+int sbx_upload_new(const struct sbx_receipt *receipt, const struct sbx_tar_list *archive, int in_fd,
+		   uint64_t part_bytes, struct sbx_upload **ret_upload);
+void sbx_upload_free(struct sbx_upload *upload); /* NULL is allowed */
+
+/* Write the next part to @out_fd. *ret_more: there is another one. -EINTR, -EIO, -ENOSPC. */
+int sbx_upload_next(struct sbx_upload *upload, const struct sbx_call *call, int out_fd,
+		    bool *ret_more);
+
+/* path -> staging name of those that have to be moved, so far. Owned by @upload. */
+GHashTable *sbx_upload_staged(struct sbx_upload *upload);
 
 #endif

@@ -292,7 +292,8 @@ static void test_cut(void **state)
 	refuses(&image, NULL, -EINVAL, "its end is missing");
 	image_init(&image);
 	add_file(&image, "f", "hello");
-	image.bytes->data[124 + 7] = '7';
+	add_file(&image, "g", "hello");
+	image.bytes->data[2 * BLOCK + 124 + 7] = '7';
 	refuses(&image, NULL, -EINVAL, "damaged");
 }
 
