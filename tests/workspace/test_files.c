@@ -482,6 +482,29 @@ static void test_big_reads(void **state)
 	close_all(&f);
 }
 
+/* Unsent changes lie over a base that streams. */
+static void test_stream_below_changes(void **state)
+{
+	struct fixture f;
+	g_autofree char *data = pattern(8 << 20, 9);
+	g_autofree char *path = NULL;
+	g_autofree char *buf = g_malloc(1 << 17);
+	struct sbx_file *file;
+
+	open_with(&f, tools_args(state), 1000);
+	path = g_build_filename(f.rig.files, "big", NULL);
+	assert_true(g_file_set_contents(path, data, 8 << 20, NULL));
+	file = open_file(&f, "big", O_RDWR);
+	write_at(&f, file, "changed", 3 << 20);
+	memcpy(data + (3 << 20), "changed", 7);
+	for (size_t offset = 0; offset < 8 << 20; offset += 1 << 17) {
+		assert_int_equal(sbx_file_read(file, &f.rig.call, buf, 1 << 17, offset), 1 << 17);
+		assert_memory_equal(buf, data + offset, 1 << 17);
+	}
+	close_file(&f, file);
+	close_all(&f);
+}
+
 static void test_replaced(void **state)
 {
 	struct fixture f;
@@ -1017,6 +1040,7 @@ int main(void)
 		BUSYBOX(test_small_reads),
 		GNU(test_big_reads),
 		BUSYBOX(test_big_reads),
+		GNU(test_stream_below_changes),
 		GNU(test_replaced),
 		GNU(test_unlinked_while_open),
 		BUSYBOX(test_unlinked_while_open),
