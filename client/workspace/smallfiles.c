@@ -480,7 +480,8 @@ static int small_fetch(struct small_files *small, const struct sbx_call *call, c
 	} else {
 		g_hash_table_foreach_remove(small->flights, flight_is_old, small);
 		flight = flight_begin_locked(small, path);
-		/* One alone is held open there, and so got even while it is replaced all the time. */
+		/* One alone is held open there: it is got even while it is replaced all the
+		 * time. */
 		ahead = may_join ? small_adapt_locked(small) : 1;
 	}
 	pthread_mutex_unlock(&small->lock);

@@ -23,8 +23,8 @@ void content_stream_cancel_locked(struct sbx_content *content)
 }
 
 /*
- * The attributes at @path now. Not the store's, which shows bytes that are not sent yet and does not
- * know what was set aside; but where there is no exec it is the one to ask.
+ * The attributes at @path now. Not the store's, which shows bytes that are not sent yet and does
+ * not know what was set aside.
  */
 static int stream_stat(struct sbx_contents *contents, const struct sbx_call *call, const char *path,
 		       struct sbx_attr *ret_attr)
