@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import threading
 import time
 
@@ -143,7 +144,7 @@ def test_a_killed_writer_loses_nothing_that_it_wrote(server, fs, sandbox):
               "print(flush=True)\n"
               "time.sleep(60)\n")
     server.set_faults("put:*:delay=500", "exec:*:delay=200")
-    process = subprocess.Popen(["python3", "-c", script, fs / "big"], stdout=subprocess.PIPE)
+    process = subprocess.Popen([sys.executable, "-c", script, fs / "big"], stdout=subprocess.PIPE)
     process.stdout.readline()
     process.kill()
     process.wait(scale(5))

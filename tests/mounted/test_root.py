@@ -6,6 +6,7 @@ import os
 import re
 import stat
 import subprocess
+import sys
 
 import pytest
 
@@ -199,7 +200,7 @@ def test_what_is_left_to_the_kernel(mount):
     assert fails(os.getxattr, path, "user.x") in (errno.ENODATA, errno.EOPNOTSUPP)
     subprocess.run(["flock", path, "true"], check=True, timeout=scale(10))
     script = "import fcntl, sys; fcntl.lockf(open(sys.argv[1], 'r+'), fcntl.LOCK_EX)"
-    subprocess.run(["python3", "-c", script, path], check=True, timeout=scale(10))
+    subprocess.run([sys.executable, "-c", script, path], check=True, timeout=scale(10))
     assert fails(os.chown, path, 4711, -1) == errno.EPERM
     os.chown(path, os.stat(path).st_uid, os.stat(path).st_gid)
     assert fails(os.chmod, path, stat.S_ISUID | 0o755) == errno.EPERM

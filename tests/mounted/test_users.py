@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 
 import pytest
 
@@ -18,7 +19,7 @@ def run_as(user, group, script, *args):
             "try:\n" + "".join(f"    {line}\n" for line in script.splitlines()) +
             "except OSError as error:\n"
             "    sys.exit(error.errno)\n")
-    return subprocess.run(["python3", "-c", text, *map(str, args)], user=user, group=group,
+    return subprocess.run([sys.executable, "-c", text, *map(str, args)], user=user, group=group,
                           extra_groups=[], cwd="/", check=False).returncode
 
 
