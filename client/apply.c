@@ -426,7 +426,7 @@ int sbx_apply_expect(struct sbx_apply_request *req, const char *path, uint64_t d
 }
 
 int sbx_apply_sweep(struct sbx_apply_request *req, const char *dir, unsigned minutes,
-		    unsigned flags)
+		    const char *mark, unsigned flags)
 {
 	static const char *const dirs[] = { SBX_STAGE_DIR, SBX_HELD_DIR, SBX_OPS_DIR };
 	struct draft draft;
@@ -437,8 +437,13 @@ int sbx_apply_sweep(struct sbx_apply_request *req, const char *dir, unsigned min
 		if (strcmp(dirs[i] + strlen(SBX_WORK_DIR "/"), dir) == 0)
 			draft.error = req->sealed ? -E2BIG : req->error;
 	}
+	for (const char *c = mark; c && *c && draft.error == 0; c++) {
+		if (!g_ascii_isalnum(*c))
+			draft.error = -EINVAL;
+	}
 	draft_add(&draft, dir);
 	draft_number(&draft, minutes);
+	draft_add(&draft, mark ? mark : "");
 	return draft_end(&draft, "sweep", flags);
 }
 

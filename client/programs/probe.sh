@@ -86,6 +86,8 @@ facts() {
 	if [ "$1" -eq 1 ]; then
 		umask 077
 		workdir
+		# What clients left that nobody has heard of for a day.
+		find .sbxfs/stage .sbxfs/held ! -type d -cmin +1440 -exec rm -f {} +
 	fi
 	if [ -w .sbxfs/stage ]; then
 		say work_dir 1

@@ -4,9 +4,11 @@
 #include <string.h>
 #include <time.h>
 
+#include "client/apply.h"
 #include "client/session.h"
 #include "client/task.h"
 #include "client/workspace/files_impl.h"
+#include "client/workspace/mark.h"
 #include "client/workspace/names.h"
 #include "client/workspace/send.h"
 #include "client/workspace/upload.h"
@@ -156,7 +158,7 @@ bool early_wrote_locked(struct sbx_node_file *node, uint64_t offset, uint64_t le
 		return false;
 	node->early_tried = true;
 	node->early = early = g_new0(struct early, 1);
-	early->stage = sbx_stage_name();
+	early->stage = sbx_mark_path(node->files->mark, SBX_STAGE_DIR);
 	early->running = true;
 	early->started_ms = sbx_clock_ms();
 	return true;

@@ -11,6 +11,7 @@
 #include "client/task.h"
 #include "client/workspace/early.h"
 #include "client/workspace/files_impl.h"
+#include "client/workspace/mark.h"
 #include "client/workspace/names.h"
 #include "client/workspace/op.h"
 #include "client/workspace/path.h"
@@ -38,6 +39,7 @@ int sbx_files_new(struct sbx_session *session, struct sbx_names *names,
 	files->pool = sbx_session_pool(session);
 	files->options = *options;
 	files->spool_dirfd = sbx_session_spool_dirfd(session);
+	files->mark = sbx_mark_new(files->spool_dirfd);
 	pthread_mutex_init(&files->lock, NULL);
 	pthread_cond_init(&files->idle, NULL);
 	files->nodes = g_hash_table_new(g_str_hash, g_str_equal);
@@ -83,6 +85,7 @@ void sbx_files_free(struct sbx_files *files)
 	g_hash_table_unref(files->nodes);
 	sbx_contents_free(files->contents);
 	retry_free(files->retry);
+	sbx_mark_free(files->mark);
 	pthread_cond_destroy(&files->idle);
 	pthread_mutex_destroy(&files->lock);
 	free(files);
@@ -136,6 +139,8 @@ static int held_remove_run(void *arg)
 			    &result);
 	if (r == 0)
 		sbx_op_results_clear(&result, 1);
+	else
+		sbx_mark_leave(job->files->mark);
 	files_task_end(job->files);
 	g_free(job->path);
 	return r;
@@ -146,8 +151,10 @@ static void held_remove(struct sbx_files *files, const char *path)
 {
 	struct held_job *job;
 
-	if (files_task_begin(files) < 0)
+	if (files_task_begin(files) < 0) {
+		sbx_mark_leave(files->mark);
 		return;
+	}
 	job = g_new(struct held_job, 1);
 	*job = (struct held_job){ files, g_strdup(path) };
 	if (sbx_task_start(files->pool, held_remove_run, job, g_free, NULL) < 0) {
@@ -498,7 +505,7 @@ bool sbx_files_any_writer(struct sbx_files *files)
 	return found;
 }
 
-bool sbx_files_wants_held(struct sbx_files *files, const char *path)
+static bool files_want_held(struct sbx_files *files, const char *path)
 {
 	struct sbx_node_file *node = files_find(files, path);
 	bool wants = false;
@@ -516,6 +523,11 @@ bool sbx_files_wants_held(struct sbx_files *files, const char *path)
 	pthread_mutex_unlock(&node->lock);
 	nfile_unref(node);
 	return wants;
+}
+
+char *sbx_files_held_path(struct sbx_files *files, const char *path)
+{
+	return files_want_held(files, path) ? sbx_mark_path(files->mark, SBX_HELD_DIR) : NULL;
 }
 
 /* References of the nodes at @path and below it (NULL: all). */
@@ -541,9 +553,13 @@ static GPtrArray *files_collect(struct sbx_files *files, const char *path)
 
 int sbx_files_publish(struct sbx_files *files, const struct sbx_call *call, const char *path)
 {
-	GPtrArray *nodes = files_collect(files, path);
+	GPtrArray *nodes;
 	int result = 0;
 
+	/* All of it: what another mount has left, too. */
+	if (!path)
+		sbx_files_used(files);
+	nodes = files_collect(files, path);
 	/* All begin before one is waited for: they share requests. */
 	for (guint i = 0; i < nodes->len; i++)
 		(void)publish_start(nodes->pdata[i]);

@@ -90,12 +90,12 @@ int sbx_file_getattr(struct sbx_file *file, const struct sbx_call *call, pid_t p
 bool sbx_files_is_open(struct sbx_files *files, const char *path);
 /* Some program has a file open for writing. */
 bool sbx_files_any_writer(struct sbx_files *files);
-/* An open file reads @path and not all its bytes are here: it has to be set aside before its name
- * goes. Never asks. */
-bool sbx_files_wants_held(struct sbx_files *files, const char *path);
-/* Before a stat of @path by @pid (0: whoever looks its name up): publish when @pid holds unsent bytes
- * of it; and wait for what the last writer of it, or of a file in the directory @path, has left to be
- * sent when it closed it. */
+/* Where @path is to be set aside before its name goes, because an open file reads it and not all
+ * its bytes are here: a new name (g_free()); NULL: it need not be. Never asks. */
+char *sbx_files_held_path(struct sbx_files *files, const char *path);
+/* Before a stat of @path by @pid (0: whoever looks its name up): publish when @pid holds unsent
+ * bytes of it; and wait for what the last writer of it, or of a file in the directory @path, has
+ * left to be sent when it closed it. */
 int sbx_files_before_stat(struct sbx_files *files, const struct sbx_call *call, const char *path,
 			  pid_t pid);
 /* Some program uses the session: have left-over bytes sent, at most once a second. Never waits. */

@@ -30,6 +30,7 @@
 #include "client/workspace/workspace.h"
 
 struct early;
+struct sbx_mark; /* mark.h */
 struct sbx_task_pool;
 
 struct sbx_files {
@@ -39,6 +40,7 @@ struct sbx_files {
 	struct sbx_task_pool *pool;
 	struct sbx_workspace_options options;
 	int spool_dirfd;
+	struct sbx_mark *mark;
 
 	pthread_mutex_t lock;
 	pthread_cond_t idle; /* n_tasks became 0 */
@@ -141,6 +143,13 @@ void nfile_forget_attr_locked(struct sbx_node_file *node);
  * it asks. */
 int nfile_content_locked(struct sbx_node_file *node, const struct sbx_call *call,
 			 struct sbx_content **ret_content);
+
+/* file_io.c ---------------------------------------------------------------------------------- */
+
+/* @attr of @path was seen: publish what is unsent of another name of that file. @left: only where
+ * its last writer has closed it. Without locks. */
+int files_publish_links(struct sbx_files *files, const struct sbx_call *call, const char *path,
+			const struct sbx_attr *attr, bool left);
 
 /* publish.c ---------------------------------------------------------------------------------- */
 

@@ -50,7 +50,7 @@ int sbx_op_add(struct sbx_apply_request *req, const struct sbx_op *op)
 	case SBX_DO_EXPECT:
 		return sbx_apply_expect(req, path, op->dev, op->ino, op->flags);
 	case SBX_DO_SWEEP:
-		return sbx_apply_sweep(req, op->path, (unsigned int)op->size, op->flags);
+		return sbx_apply_sweep(req, op->path, (unsigned int)op->size, op->from, op->flags);
 	case SBX_DO_SAVE:
 		return sbx_apply_save(req, path, &op->content, &how);
 	case SBX_DO_PATCH:

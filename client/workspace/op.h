@@ -31,7 +31,7 @@ enum sbx_op_kind {
 	SBX_DO_EXTEND, /* path, size */
 	SBX_DO_CREATE, /* path, mode */
 	SBX_DO_EXPECT, /* path, dev, ino */
-	SBX_DO_SWEEP, /* path (the subdirectory's name), size (minutes) */
+	SBX_DO_SWEEP, /* path (the subdirectory's name), size (minutes), from (the mark, or NULL) */
 	SBX_DO_SAVE, /* path, content, mode, atime_ns, mtime_ns, held */
 	SBX_DO_PATCH, /* path, pieces, n_pieces */
 	SBX_DO_COPY, /* from, from_offset, path, offset, size (SBX_COPY_WHOLE) */

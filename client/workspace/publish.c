@@ -159,6 +159,7 @@ static void publish_attempt(struct sbx_node_file *node)
 	struct sbx_sending sending = {
 		.session = files->session,
 		.names = files->names,
+		.mark = files->mark,
 		.progress = publish_progress,
 		.arg = node,
 	};

@@ -6,10 +6,10 @@
 #include "client/apply.h"
 #include "client/call.h"
 #include "client/session.h"
+#include "client/workspace/mark.h"
 #include "client/workspace/names.h"
 #include "client/workspace/op.h"
 #include "client/workspace/plain.h"
-#include "client/workspace/random.h"
 #include "client/workspace/spool.h"
 #include "client/workspace/upload.h"
 
@@ -77,12 +77,9 @@ static int ops_run(const struct sbx_sending *sending, const struct sbx_call *cal
 
 /* Staging -------------------------------------------------------------------------------------- */
 
-char *sbx_stage_name(void)
+static char *stage_name(const struct sbx_sending *sending)
 {
-	char random[32 + 1];
-
-	sbx_random_hex(random, sizeof(random) - 1);
-	return g_strconcat(SBX_STAGE_DIR "/up-", random, NULL);
+	return sbx_mark_path(sending->mark, SBX_STAGE_DIR);
 }
 
 /* [start, start + len) of an upload as a body. */
@@ -118,14 +115,20 @@ static int stage_put(const struct sbx_sending *sending, const struct sbx_call *c
 static void stage_drop(const struct sbx_sending *sending, const struct sbx_call *call,
 		       const GPtrArray *stages, int error)
 {
-	if (error == -ETIMEDOUT || error == -EHOSTUNREACH || error == -ESTALE || error == -EACCES)
+	if (error == -ETIMEDOUT || error == -EHOSTUNREACH || error == -ESTALE ||
+	    error == -EACCES) {
+		sbx_mark_leave(sending->mark);
 		return;
+	}
 	for (guint i = 0; i < stages->len; i++) {
 		struct send_ops ops = { .n = 0 };
 		struct sbx_sent sent;
+		int r;
 
 		(void)ops_add(&ops, SBX_DO_UNLINK, stages->pdata[i]);
-		(void)ops_run(sending, call, &ops, 0, &sent);
+		r = ops_run(sending, call, &ops, 0, &sent);
+		if (r < 0 && r != -ENOENT)
+			sbx_mark_leave(sending->mark);
 	}
 }
 
@@ -136,7 +139,7 @@ static int stage_all(const struct sbx_sending *sending, const struct sbx_call *c
 	int r = 0;
 
 	for (uint64_t at = 0; r == 0 && at < upload->len_bytes; at += SBX_STAGE_BYTES) {
-		char *name = sbx_stage_name();
+		char *name = stage_name(sending);
 
 		g_ptr_array_add(stages, name);
 		r = stage_put(sending, call, name, upload, at,
@@ -248,20 +251,25 @@ static int send_whole_inline(const struct sbx_sending *sending, const struct sbx
 static int send_whole_staged(const struct sbx_sending *sending, const struct sbx_call *call,
 			     const struct sbx_upload *upload, struct sbx_sent *sent)
 {
-	g_autofree char *stage = sending->stage ? g_strdup(sending->stage) : sbx_stage_name();
+	g_autoptr(GPtrArray) stages = g_ptr_array_new_with_free_func(g_free);
 	struct send_ops ops = { .n = 0 };
 	struct sbx_op *op;
 	int r = 0;
 
+	g_ptr_array_add(stages, sending->stage ? g_strdup(sending->stage) : stage_name(sending));
 	if (!sending->stage)
-		r = stage_put(sending, call, stage, upload, 0, upload->len_bytes);
+		r = stage_put(sending, call, stages->pdata[0], upload, 0, upload->len_bytes);
+	if (r == 0) {
+		op = ops_add(&ops, SBX_DO_SAVE, sending->path);
+		save_init(sending, op);
+		op->content.stage = stages->pdata[0];
+		op->content.len = upload->len_bytes;
+		r = ops_run(sending, call, &ops, (int64_t)(upload->len_bytes / WORK_BYTES_MS),
+			    sent);
+	}
 	if (r < 0)
-		return r;
-	op = ops_add(&ops, SBX_DO_SAVE, sending->path);
-	save_init(sending, op);
-	op->content.stage = stage;
-	op->content.len = upload->len_bytes;
-	return ops_run(sending, call, &ops, (int64_t)(upload->len_bytes / WORK_BYTES_MS), sent);
+		stage_drop(sending, call, stages, r);
+	return r;
 }
 
 /* Mostly holes, or too big for a PUT: the written parts go up and are put together there. */
@@ -272,7 +280,7 @@ static int send_whole_parts(const struct sbx_sending *sending, const struct sbx_
 	g_autoptr(GPtrArray) stages = g_ptr_array_new_with_free_func(g_free);
 	g_autoptr(GArray) pieces = g_array_new(FALSE, FALSE, sizeof(struct sbx_apply_piece));
 	g_autoptr(GArray) placed = NULL;
-	g_autofree char *target = sbx_stage_name();
+	g_autofree char *target = stage_name(sending);
 	struct sbx_upload upload;
 	int r;
 

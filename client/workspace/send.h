@@ -26,6 +26,7 @@
 
 struct sbx_call;
 struct sbx_content;
+struct sbx_mark; /* mark.h */
 struct sbx_names;
 struct sbx_session;
 struct sbx_spool_view;
@@ -33,6 +34,7 @@ struct sbx_spool_view;
 struct sbx_sending {
 	struct sbx_session *session;
 	struct sbx_names *names;
+	struct sbx_mark *mark; /* of what is staged */
 	const char *path;
 	const struct sbx_spool_view *view;
 	struct sbx_content *base; /* NULL where no byte of the base is needed without exec */
@@ -47,9 +49,6 @@ struct sbx_sent {
 	struct sbx_attr attr;
 	bool in_doubt; /* of a failure: the sandbox may have done it nevertheless */
 };
-
-/* A new name to stage content under. g_free(). */
-char *sbx_stage_name(void);
 
 /* *ret_sent is set in any case. */
 int sbx_send(const struct sbx_sending *sending, const struct sbx_call *call,

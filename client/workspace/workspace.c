@@ -299,15 +299,6 @@ int sbx_ws_rmdir(struct sbx_workspace *ws, const struct sbx_call *call, const ch
 	return r;
 }
 
-/* Where an open file is set aside, a name of its own each time; NULL: nobody needs it. */
-static char *held_path(struct sbx_workspace *ws, const char *path)
-{
-	if (!sbx_files_wants_held(ws->files, path))
-		return NULL;
-	return g_strdup_printf("%s/%08x%08x%08x", SBX_HELD_DIR, g_random_int(), g_random_int(),
-			       g_random_int());
-}
-
 /*
  * @op takes a name away from the file @path. Where that has others, one of them is looked at in the
  * same request, so that the number of links shown there is right.
@@ -349,7 +340,7 @@ int sbx_ws_unlink(struct sbx_workspace *ws, const struct sbx_call *call, const c
 
 	if (r < 0)
 		return r;
-	op.held = held = held_path(ws, path);
+	op.held = held = sbx_files_held_path(ws->files, path);
 	unsent = sbx_names_stat(ws->names, call, path, SBX_STAT_CACHED, &attr, NULL, NULL) == 0 &&
 		 sbx_names_remote_attr(ws->names, path, &attr) < 0;
 	r = apply_and_look(ws, call, &op, path, &result);
@@ -400,7 +391,7 @@ int sbx_ws_rename(struct sbx_workspace *ws, const struct sbx_call *call, const c
 	if (flags & RENAME_NOREPLACE)
 		op.flags |= SBX_APPLY_NOREPLACE;
 	else
-		op.held = held = held_path(ws, to);
+		op.held = held = sbx_files_held_path(ws->files, to);
 	r = apply_and_look(ws, call, &op, to, &result);
 	if (r == 0) {
 		sbx_files_unlinked(ws->files, to, result.set_aside ? held : NULL);

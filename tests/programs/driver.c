@@ -430,12 +430,56 @@ static int add_operation(const char *verb, char **word)
 	if (strcmp(verb, "expect") == 0)
 		return sbx_apply_expect(apply, path, number(word[0]), number(word[1]), flags);
 	if (strcmp(verb, "sweep") == 0)
-		return sbx_apply_sweep(apply, path, (unsigned)number(word[0]), flags);
+		return sbx_apply_sweep(apply, path, (unsigned)number(word[0]),
+				       path_or_null(word[1]), flags);
 	if (strcmp(verb, "copy") == 0)
 		return sbx_apply_copy(
 			apply, path, number(word[0]), unescape(word[1], &len), number(word[2]),
 			strcmp(word[3], "whole") == 0 ? SBX_COPY_WHOLE : number(word[3]), flags);
 	return -ENOSYS;
+}
+
+/* NAME ARG...: a program whose answer is sections only. Arguments are spelled here. */
+static void do_program(char **word)
+{
+	static const struct {
+		const char *name;
+		enum sbx_program program;
+	} programs[] = {
+		{ "restore", SBX_PROGRAM_RESTORE },
+		{ "digest", SBX_PROGRAM_DIGEST },
+		{ "mktar", SBX_PROGRAM_MKTAR },
+	};
+	struct sbx_program_answer answer = { 0 };
+	struct sbx_program_request req;
+	g_autoptr(GString) out = NULL;
+	size_t which = 0;
+	int error;
+
+	while (which + 1 < G_N_ELEMENTS(programs) && strcmp(programs[which].name, word[0]) != 0)
+		which++;
+	error = sbx_program_request_init(&req, programs[which].program, &tools, &limits);
+	for (word++; error == 0 && *word != NULL; word++) {
+		size_t len;
+		char *bytes = unescape(*word, &len);
+
+		error = sbx_program_request_take(&req, sbx_program_spell(bytes, len));
+	}
+	if (error == 0) {
+		out = run(sbx_program_request_argv(&req));
+		error = sbx_program_unframe(out->str, out->len, req.nonce, 64 << 20, &answer);
+	}
+	if (error < 0) {
+		put_error(error);
+	} else {
+		for (unsigned i = 0; i < answer.sections; i++) {
+			fputs("section", stdout);
+			put_word(answer.section[i]->data, answer.section[i]->len);
+			putchar('\n');
+		}
+		sbx_program_answer_clear(&answer);
+	}
+	sbx_program_request_clear(&req);
 }
 
 static void command(char **word)
@@ -459,6 +503,8 @@ static void command(char **word)
 		apply = sbx_apply_new(&tools, &limits, strcmp(word[1], "-") != 0 ? word[1] : NULL);
 	} else if (strcmp(word[0], "send") == 0) {
 		do_send();
+	} else if (strcmp(word[0], "program") == 0) {
+		do_program(word + 1);
 	} else {
 		printf("index %d\n", add_operation(word[0], word + 1));
 	}

@@ -412,13 +412,25 @@ def test_sweep(box):
     os.utime(path(box, ".sbxfs/stage/a"), (1, 1))
     write(box, ".sbxfs/stage/new")
     request = box.apply("mine")
-    request.sweep("stage", 10)
-    request.sweep("held", 0)
-    request.sweep("ops", 0)
+    request.sweep("stage", 10, "none")
+    request.sweep("held", 0, "none")
+    request.sweep("ops", 0, "none")
     assert request.send().errors == [0, 0, 0]
     assert os.listdir(path(box, ".sbxfs/stage")) == [b"new"]
     assert os.listdir(path(box, ".sbxfs/held")) == []
     assert os.listdir(path(box, ".sbxfs/ops")) == [b"mine"]
+
+
+def test_sweep_of_a_client(box):
+    for name in ("stage/aa1-x", "stage/aa1-y", "stage/aa-z", "held/aa1-v"):
+        write(box, ".sbxfs/" + name)
+    request = box.apply("mine")
+    request.sweep("stage", 0, "aa1")
+    assert request.send().errors == [0]
+    assert os.listdir(path(box, ".sbxfs/stage")) == [b"aa-z"]
+    assert os.listdir(path(box, ".sbxfs/held")) == [b"aa1-v"]
+    with pytest.raises(DriverError):
+        box.apply("other").sweep("stage", 0, "*")
 
 
 def test_limits(box):
