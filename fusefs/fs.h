@@ -12,6 +12,7 @@
 #ifndef SBX_FUSEFS_FS_H
 #define SBX_FUSEFS_FS_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -73,7 +74,8 @@ struct fs {
 	struct parks *parks;
 	struct scratch_set *root_scratch; /* scratch files of the root directory */
 	struct sbx_cancel *stop; /* fires at shutdown: parent of every operation's token */
-	struct fuse_session *fuse; /* set by fs_loop(), for notifications */
+	pthread_rwlock_t fuse_lock; /* for fuse; held for reading while it is notified */
+	struct fuse_session *fuse; /* while fs_loop() runs, for notifications */
 	int64_t started_ns; /* wall clock; the times of static files */
 	uint64_t counters[FS_COUNTERS]; /* atomic; by enum op_kind (op.h) */
 };
@@ -110,7 +112,8 @@ void fs_pending(struct fs *fs, size_t *ret_files, uint64_t *ret_bytes);
 
 /*
  * Serve @se, which is mounted, until it ends: 1,024 threads at most, started as they are needed.
- * Call with the signals that end the program blocked. Returns what fuse_session_loop_mt() does.
+ * Call with the signals that end the program blocked. Returns what fuse_session_loop_mt() does,
+ * when all that waited is answered; fs_stop() was called then.
  */
 int fs_loop(struct fs *fs, struct fuse_session *se);
 
