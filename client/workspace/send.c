@@ -115,8 +115,7 @@ static int stage_put(const struct sbx_sending *sending, const struct sbx_call *c
 static void stage_drop(const struct sbx_sending *sending, const struct sbx_call *call,
 		       const GPtrArray *stages, int error)
 {
-	if (error == -ETIMEDOUT || error == -EHOSTUNREACH || error == -ESTALE ||
-	    error == -EACCES) {
+	if (error == -ETIMEDOUT || error == -EHOSTUNREACH || error == -ESTALE || error == -EACCES) {
 		sbx_mark_leave(sending->mark);
 		return;
 	}
