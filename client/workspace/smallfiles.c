@@ -372,7 +372,8 @@ static void small_ask(struct small_files *small, const struct sbx_call *call, st
 	g_ptr_array_unref(batch.flights);
 }
 
-/* Without exec: the whole file by the plain route. Nothing proves it, so it serves this open. */
+/* The whole file by the plain route: without exec, or where it never stands still. Nothing proves it,
+ * so it serves this open. */
 struct plain_get {
 	uint64_t size;
 	struct sbx_blob *blob;
@@ -530,5 +531,8 @@ int small_files_open(struct small_files *small, const struct sbx_call *call, con
 			r = -EAGAIN;
 		}
 	}
+	/* It changes all the time: as it is at some moment, for this open alone. */
+	if (r == -EAGAIN && path[0] != '/')
+		r = small_get(small, call, path, attr, ret_content);
 	return r == -EAGAIN ? -EIO : r;
 }

@@ -11,7 +11,7 @@
 #include "client/workspace/workspace.h"
 
 /* A stream that nobody reads from for so long is given up: it keeps a connection. */
-#define STREAM_IDLE_MS 5000
+#define STREAM_IDLE_MS 2000
 /* A server that ignores a range may send as much before it as that. */
 #define STREAM_IGNORED_MAX ((uint64_t)1 << 20)
 
