@@ -52,8 +52,8 @@ static ssize_t node_read_unsent_locked(struct sbx_node_file *node, char *buf, si
 
 /*
  * A read of @content was -ESTALE. Where the file was changed in place, by this mount (which the
- * sandbox has before its answer is here) or in the sandbox, it is read anew: true. Waits for such an
- * answer.
+ * sandbox has before its answer is here) or in the sandbox, it is read anew: true. Waits for such
+ * an answer.
  */
 static bool file_changed_in_place(struct sbx_file *file, const struct sbx_call *call,
 				  const struct sbx_content *content)
@@ -297,7 +297,8 @@ static bool node_stat_publishes(struct sbx_node_file *node, pid_t pid)
 
 /*
  * The program that made, truncated or wrote the file has closed it, and what is still owed takes one
- * request: its attributes are the sandbox's in a moment. What could not be sent is not waited for.
+ * request: its attributes are the sandbox's in a moment. What could not be sent is not waited
+ * for.
  */
 static bool node_is_left_locked(const struct sbx_node_file *node)
 {
@@ -315,8 +316,12 @@ static bool node_is_left_locked(const struct sbx_node_file *node)
 	return true;
 }
 
-/* A file of the directory @path that was left so (a reference), or NULL. */
-static struct sbx_node_file *files_find_left(struct sbx_files *files, const char *path)
+/*
+ * A node with unsent bytes (a reference) that has to do with @path, or NULL: another name of the
+ * file that *attr describes, or, without @attr, a file in the directory. @left: one that is left.
+ */
+static struct sbx_node_file *files_find_unsent(struct sbx_files *files, const char *path,
+					       const struct sbx_attr *attr, bool left)
 {
 	size_t len = strlen(path);
 	struct sbx_node_file *found = NULL;
@@ -324,20 +329,23 @@ static struct sbx_node_file *files_find_left(struct sbx_files *files, const char
 	gpointer value;
 
 	pthread_mutex_lock(&files->lock);
-	if (files->n_unsent == 0) {
-		pthread_mutex_unlock(&files->lock);
-		return NULL;
-	}
 	g_hash_table_iter_init(&iter, files->nodes);
 	while (!found && g_hash_table_iter_next(&iter, NULL, &value)) {
 		struct sbx_node_file *node = value;
 		const char *slash = strrchr(node->path, '/');
+		bool matches;
 
-		if (!node->keeps_ref || (slash ? (size_t)(slash - node->path) : 0) != len ||
-		    strncmp(node->path, path, len) != 0)
+		if (!node->keeps_ref)
 			continue;
 		pthread_mutex_lock(&node->lock);
-		if (node_is_left_locked(node)) {
+		if (attr)
+			matches = node->has_attr && node->attr.ino == attr->ino &&
+				  node->attr.dev == attr->dev && strcmp(node->path, path) != 0;
+		else
+			matches = (slash ? (size_t)(slash - node->path) : 0) == len &&
+				  strncmp(node->path, path, len) == 0;
+		if (matches && nfile_is_unsent_locked(node) && !node->failed &&
+		    (!left || node_is_left_locked(node))) {
 			node->refs++;
 			found = node;
 		}
@@ -347,15 +355,50 @@ static struct sbx_node_file *files_find_left(struct sbx_files *files, const char
 	return found;
 }
 
+int files_publish_links(struct sbx_files *files, const struct sbx_call *call, const char *path,
+			const struct sbx_attr *attr, bool left)
+{
+	struct sbx_node_file *node;
+	int r;
+
+	if (!S_ISREG(attr->mode) || attr->nlink < 2)
+		return 0;
+	node = files_find_unsent(files, path, attr, left);
+	if (!node)
+		return 0;
+	r = publish_wait(node, call);
+	nfile_unref(node);
+	/* What can't be sent now is of no name but its own. */
+	return r == -EINTR ? r : 0;
+}
+
+static bool files_have_unsent(struct sbx_files *files)
+{
+	bool have;
+
+	pthread_mutex_lock(&files->lock);
+	have = files->n_unsent > 0;
+	pthread_mutex_unlock(&files->lock);
+	return have;
+}
+
 int sbx_files_before_stat(struct sbx_files *files, const struct sbx_call *call, const char *path,
 			  pid_t pid)
 {
-	struct sbx_node_file *node = files_find(files, path);
+	struct sbx_node_file *node;
+	struct sbx_attr attr;
 	bool publishes;
 	int r = 0;
 
+	if (!files_have_unsent(files))
+		return 0;
+	if (sbx_names_remote_attr(files->names, path, &attr) == 0)
+		r = files_publish_links(files, call, path, &attr, true);
+	if (r < 0)
+		return r;
+	node = files_find(files, path);
 	if (!node)
-		node = files_find_left(files, path);
+		node = files_find_unsent(files, path, NULL, true);
 	if (!node)
 		return 0;
 	pthread_mutex_lock(&node->lock);

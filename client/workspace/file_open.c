@@ -183,6 +183,8 @@ static int files_try_open(struct sbx_files *files, const struct sbx_call *call,
 		r = -EEXIST;
 	else if (!unsent)
 		r = opening_look(files, call, opening);
+	if (r == 0 && opening->looked && opening->exists)
+		r = files_publish_links(files, call, opening->path, &opening->attr, false);
 	if (r < 0)
 		return r;
 	node = files_obtain(files, opening->path);
