@@ -250,6 +250,21 @@ def test_times_after_close_are_the_sandboxes(start_place, way, there):
         time.sleep(0.05)
 
 
+def test_the_other_name_shows_what_one_was_given(start_place):
+    """Also what is not sent yet: of a truncation when it is closed, of the rest while it is open."""
+    place = start_place("gnu-host")
+    for turn in range(20):
+        (place.fs / f"a{turn}").write_bytes(b"before" * 1000)
+        os.link(place.fs / f"a{turn}", place.fs / f"b{turn}")
+        with open(place.fs / f"a{turn}", "wb"):
+            pass
+        assert (place.fs / f"b{turn}").read_bytes() == b""
+        with open(place.fs / f"b{turn}", "wb", buffering=0) as file:
+            file.write(b"other")
+            assert (place.fs / f"a{turn}").read_bytes() == b"other"
+        assert os.stat(place.fs / f"a{turn}").st_size == 5
+
+
 def test_two_processes_share_a_mapping(start_place):
     """What one stores the other sees, and so does read()."""
     place = start_place("gnu-host")
