@@ -19,6 +19,8 @@
 #define ANSWER_FLAGS_OFFSET (16 + 12)
 #define ANSWER_MAX	    4096
 #define PARALLEL_DIROPS	    (1u << 18)
+#define HANDLE_KILLPRIV	    (1u << 19)
+#define ADDED_FLAGS	    (PARALLEL_DIROPS | HANDLE_KILLPRIV)
 
 static uint32_t word_at(const char *bytes, size_t offset)
 {
@@ -28,14 +30,15 @@ static uint32_t word_at(const char *bytes, size_t offset)
 	return word;
 }
 
-/* The kernel offers the flag. */
-static bool is_offered(const struct fuse_buf *request)
+/* Those of the flags that the kernel offers. */
+static uint32_t offered_flags(const struct fuse_buf *request)
 {
 	const char *bytes = request->mem;
 
-	return bytes && request->size >= INIT_FLAGS_OFFSET + sizeof(uint32_t) &&
-	       word_at(bytes, INIT_OPCODE_OFFSET) == INIT_OPCODE &&
-	       (word_at(bytes, INIT_FLAGS_OFFSET) & PARALLEL_DIROPS);
+	if (!bytes || request->size < INIT_FLAGS_OFFSET + sizeof(uint32_t) ||
+	    word_at(bytes, INIT_OPCODE_OFFSET) != INIT_OPCODE)
+		return 0;
+	return word_at(bytes, INIT_FLAGS_OFFSET) & ADDED_FLAGS;
 }
 
 /* Have libfuse answer into a pipe; pass the answer on. */
@@ -64,7 +67,7 @@ static int answer_through_pipe(struct fuse_session *se, const struct fuse_buf *r
 		goto out;
 	}
 	if (word_at(answer, ANSWER_ERROR_OFFSET) == 0) {
-		flags = word_at(answer, ANSWER_FLAGS_OFFSET) | PARALLEL_DIROPS;
+		flags = word_at(answer, ANSWER_FLAGS_OFFSET) | offered_flags(request);
 		memcpy(answer + ANSWER_FLAGS_OFFSET, &flags, sizeof(flags));
 	}
 	if (write(fd, answer, (size_t)n) < 0)
@@ -87,7 +90,7 @@ int negotiate(struct fuse_session *se)
 	} while (r == -EINTR && !fuse_session_exited(se));
 	if (r <= 0) {
 		r = r < 0 ? r : -ENODEV;
-	} else if (is_offered(&request)) {
+	} else if (offered_flags(&request) != 0) {
 		r = answer_through_pipe(se, &request);
 	} else {
 		fuse_session_process_buf(se, &request);

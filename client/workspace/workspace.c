@@ -491,6 +491,10 @@ int sbx_ws_setattr(struct sbx_workspace *ws, const struct sbx_call *call, const 
 		return r;
 	if (change->set & SBX_SET_MODE && change->mode & 07000)
 		return -EPERM;
+	/* Given to whom it belongs, as archivers do between write and close: nothing is sent for
+	 * that, so that mode and times, which come next, ride along with the bytes. */
+	if (change->set == 0)
+		return sbx_names_stat(ws->names, call, path, SBX_STAT_TTL, ret_attr, NULL, NULL);
 	r = sbx_files_setattr(ws->files, call, path, file, change, &done, ret_attr);
 	if (r < 0 || done)
 		return r;
