@@ -334,11 +334,17 @@ static void merge_locked(struct names_flight *flight, const struct sbx_scan_repl
 	}
 }
 
+/* A look at so many entries at once may take longer than ttl. */
+#define SLOW_ENTRIES 20000
+#define SLOW_US_MAX  15000000
+
 /* What a look at so many entries costs the sandbox. */
 static void learn_cost_locked(struct sbx_names *names, int64_t took_us, size_t n_entries)
 {
 	double cost_us;
 
+	/* A look that takes longer than ttl would be stale as it comes, and asked for without end. */
+	atomic_store(&names->slow_us, n_entries >= SLOW_ENTRIES ? MIN(took_us, SLOW_US_MAX) : 0);
 	names->fastest_us = names->fastest_us == 0 ? took_us : MIN(names->fastest_us, took_us);
 	if (n_entries < 1000)
 		return;

@@ -128,6 +128,14 @@ void sbx_names_free(struct sbx_names *names)
 
 /* Asking ----------------------------------------------------------------------------------- */
 
+/* How old what is shown may be: ttl, or twice what a look takes where that is more than ttl. */
+static int64_t ttl_us(const struct sbx_names *names)
+{
+	int64_t ttl = MAX(names->options.ttl_ms, 0) * 1000;
+
+	return ttl ? MAX(ttl, 2 * atomic_load(&names->slow_us)) : 0;
+}
+
 /* How old an answer to a caller that comes at @now_us may be. */
 static int64_t oldest_us(const struct sbx_names *names, enum sbx_stat_how how, int64_t now_us)
 {
@@ -139,7 +147,7 @@ static int64_t oldest_us(const struct sbx_names *names, enum sbx_stat_how how, i
 	case SBX_STAT_TTL:
 		break;
 	}
-	return now_us - MAX(names->options.ttl_ms, 0) * 1000;
+	return now_us - ttl_us(names);
 }
 
 /* For how long an answer of that age may be believed, milliseconds. */
@@ -149,7 +157,7 @@ static int64_t valid_ms(const struct sbx_names *names, int64_t seen_us)
 
 	if (seen_us == INT64_MIN)
 		return 0;
-	until_us = seen_us + MAX(names->options.ttl_ms, 0) * 1000;
+	until_us = seen_us + ttl_us(names);
 	return MAX(until_us - names_now_us(), 0) / 1000;
 }
 

@@ -11,6 +11,7 @@
 
 #include <glib.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -55,6 +56,8 @@ struct sbx_names {
 	char *walk_next; /* the directory behind those that were last asked for ahead; or NULL */
 	guint walk_ahead; /* how many directories are asked for ahead */
 	double entry_cost_us; /* estimate: time of the sandbox an entry of a scan */
+	_Atomic int64_t
+		slow_us; /* how long the last look took, at more than can be had within ttl */
 
 	/* mutate.c */
 	GQueue waiting; /* struct mutation * */
