@@ -73,8 +73,8 @@ struct sbx_job_record {
 	int exit_code;
 	struct sbx_job_end end;
 	enum sbx_job_life life; /* means something without exit only */
-	uint64_t log_bytes;
-	int64_t age_s; /* since its directory changed */
+	uint64_t log_bytes; /* 0 when end.known, which has it */
+	int64_t age_s; /* since its directory changed; 0 with meta */
 };
 
 struct sbx_job_look {

@@ -9,7 +9,8 @@
 #   remove DIR                  only when it does not run: EBUSY
 #
 # Records: "jROOT\0ID\0OP\0META\0EXIT\0END\0LIFE\0BYTES\0AGE\0" where LIFE is 1 (its leader lives), 0
-# (it does not), or "-" (no leader of ours); AGE is the seconds since the directory changed.
+# (it does not), or "-" (no leader of ours); BYTES counts without END only, and AGE, the seconds since
+# the directory changed, without META only.
 # "r!ERRNO" instead: refused. tTIME first.
 
 # slurp FILE: D is its text. A builtin: there may be hundreds.
@@ -70,11 +71,13 @@ job() {
 		slurp "$d/end"
 		e=$D
 	fi
+	# No program is started for one that has ended: there may be hundreds.
 	s=0
-	if [ -f "$d/output.log" ] && [ ! -L "$d/output.log" ]; then
+	if [ -z "$e" ] && [ -f "$d/output.log" ] && [ ! -L "$d/output.log" ]; then
 		s=$(wc -c <"$d/output.log")
 	fi
-	a=$(($(date +%s) - $(stat -c %Z "$d")))
+	a=0
+	[ -n "$meta" ] || a=$(($(date +%s) - $(stat -c %Z "$d")))
 	printf 'j%s\0%s\0%s\0%s\0%s\0%s\0%s\0%d\0%d\0' "$1" "$2" "${o% }" "$meta" "${x% }" "${e% }" \
 		"$l" "$s" "$a"
 }
