@@ -150,13 +150,14 @@ int sbx_session_set_snapshot(struct sbx_session *session, const char *path, cons
 
 /*
  * A session that is gone gets a new one in its place: POST /sessions with the same body, under the
- * same name; epoch grows. *ret_has_root_dir: it is made from a rootDir, which needs no snapshot.
+ * same name; epoch grows. sbx_session_has_root_dir(): it is made from a rootDir, which needs no
+ * snapshot.
  * From its success on requests of others wait, those with call->mending go on, until one of
  * sbx_session_renew_done(): the new one is as it should be;
  * sbx_session_renew_undo(): delete the new one and be what it was.
  */
-int sbx_session_renew(struct sbx_session *session, const struct sbx_call *call,
-		      bool *ret_has_root_dir);
+int sbx_session_renew(struct sbx_session *session, const struct sbx_call *call);
+bool sbx_session_has_root_dir(struct sbx_session *session);
 void sbx_session_renew_done(struct sbx_session *session);
 void sbx_session_renew_undo(struct sbx_session *session, const struct sbx_call *call);
 

@@ -148,8 +148,17 @@ static bool body_has_root_dir(const char *body)
 	return has;
 }
 
-int sbx_session_renew(struct sbx_session *session, const struct sbx_call *call,
-		      bool *ret_has_root_dir)
+bool sbx_session_has_root_dir(struct sbx_session *session)
+{
+	bool has;
+
+	pthread_mutex_lock(&session->lock);
+	has = body_has_root_dir(session->body);
+	pthread_mutex_unlock(&session->lock);
+	return has;
+}
+
+int sbx_session_renew(struct sbx_session *session, const struct sbx_call *call)
 {
 	struct sbx_provider *provider = session->sessions->provider;
 	struct sbx_session_ref *ref = g_new0(struct sbx_session_ref, 1);
@@ -201,7 +210,6 @@ int sbx_session_renew(struct sbx_session *session, const struct sbx_call *call,
 	session_saw_locked(session, SBX_SESSION_LIVE);
 	pthread_mutex_unlock(&session->lock);
 	g_free(ref);
-	*ret_has_root_dir = body_has_root_dir(body);
 	r = sbx_session_save(session);
 	if (r < 0)
 		sbx_session_renew_undo(session, call);

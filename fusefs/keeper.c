@@ -41,7 +41,6 @@ static struct sbx_call call_of(const struct keeper *keeper)
 	};
 }
 
-
 static const struct verb autopersist_verb = {
 	.name = "autopersist",
 	.run = snapshot_verb_autopersist,

@@ -135,8 +135,7 @@ static int resume_cold(struct verb_run *run, const struct sbx_handover *handover
 	struct fsession *fsession = NULL;
 	int r;
 
-	r = sbx_handover_import(handover, getuid(), dir, name, &run->call, &snapshot,
-				&run->result);
+	r = sbx_handover_import(handover, getuid(), dir, name, &run->call, &snapshot, &run->result);
 	if (r < 0)
 		return r;
 	file = g_strdup_printf("%s.tar", snapshot);

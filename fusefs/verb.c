@@ -39,12 +39,11 @@ void verb_slot_show(struct verb_slot *slot, char **ret_running, char **ret_progr
 	if (slot->last_line) {
 		g_autofree char *when = text_time(slot->last_ns);
 
-		*ret_last = g_strdup_printf("%s: %s, %s, %lld.%03lld s%s%s", slot->last_line,
-					    text_errno(slot->last_result), when,
-					    (long long)(slot->last_took_ms / 1000),
-					    (long long)(slot->last_took_ms % 1000),
-					    slot->last_message ? "; " : "",
-					    slot->last_message ? slot->last_message : "");
+		*ret_last = g_strdup_printf(
+			"%s: %s, %s, %lld.%03lld s%s%s", slot->last_line,
+			text_errno(slot->last_result), when, (long long)(slot->last_took_ms / 1000),
+			(long long)(slot->last_took_ms % 1000), slot->last_message ? "; " : "",
+			slot->last_message ? slot->last_message : "");
 	}
 	pthread_mutex_unlock(&slot->lock);
 }

@@ -109,10 +109,9 @@ static int parse_state(const struct sbx_json *object, struct sbx_handover *hando
 		    sbx_json_get_string(snapshot, "ref", 4095, &archive) < 0)
 			return -EINVAL;
 		handover->archive = g_strdup(archive);
-		handover->created =
-			g_strdup(sbx_json_get_string(snapshot, "createdAt", 64, &created) == 0
-					 ? created
-					 : "");
+		handover->created = g_strdup(
+			sbx_json_get_string(snapshot, "createdAt", 64, &created) == 0 ? created
+										      : "");
 	}
 	handover->id = g_strdup(id);
 	return 0;
@@ -133,9 +132,8 @@ int sbx_handover_read(const char *file, uid_t owner, struct sbx_handover *ret_ha
 	n = pread(fd, text, sizeof(text), 0);
 	r = n < 0 ? -errno : n > STATE_BYTES_MAX ? -EINVAL : 0;
 	close(fd);
-	if (r == 0 &&
-	    (sbx_json_parse(text, (size_t)n, SBX_JSON_VALUES_DEFAULT, &object) < 0 ||
-	     parse_state(object, &handover) < 0))
+	if (r == 0 && (sbx_json_parse(text, (size_t)n, SBX_JSON_VALUES_DEFAULT, &object) < 0 ||
+		       parse_state(object, &handover) < 0))
 		r = -EINVAL;
 	sbx_json_free(object);
 	if (r == -EINVAL)

@@ -333,46 +333,74 @@ static int lay(struct laying *laying, int dirfd, bool over, char **ret_message)
 	return 0;
 }
 
+/* Read the snapshot @name, checked; laying_done() in any case. */
+static int laying_load(struct laying *laying, struct sbx_workspace *ws, const char *name,
+		       const struct sbx_call *call, const struct sbx_snapshot_progress *progress,
+		       char **ret_message)
+{
+	struct sbx_session *session = sbx_workspace_session(ws);
+	g_autofree char *session_name = sbx_session_name(session);
+
+	*laying = (struct laying){ .ws = ws,
+				   .names = sbx_workspace_names(ws),
+				   .call = call,
+				   .progress = progress,
+				   .archive_fd = -1,
+				   .differences = g_string_new(NULL) };
+	say(laying, "reading the snapshot");
+	return sbx_snapshots_load(sbx_session_statedir(session), session_name, name, call,
+				  &laying->archive_fd, &laying->receipt, &laying->archive,
+				  ret_message);
+}
+
+static void laying_done(struct laying *laying)
+{
+	sbx_upload_free(laying->upload);
+	if (laying->archive_fd >= 0)
+		close(laying->archive_fd);
+	sbx_tar_list_free(laying->archive);
+	sbx_receipt_free(laying->receipt);
+	g_string_free(laying->differences, TRUE);
+}
+
+static int laying_run(struct laying *laying, bool over, char **ret_message)
+{
+	struct sbx_session *session = sbx_workspace_session(laying->ws);
+	g_autofree char *session_name = sbx_session_name(session);
+	g_autofree char *relative = g_strdup_printf("snapshots/%s", session_name);
+	int dirfd = sbx_statedir_opendir(sbx_session_statedir(session), relative), r = 0;
+
+	if (dirfd < 0)
+		return dirfd;
+	/* In a new session what is unsent comes last, over what the snapshot has. */
+	if (!laying->call->mending)
+		r = sbx_ws_sync(laying->ws, laying->call);
+	if (r == 0)
+		r = lay(laying, dirfd, over, ret_message);
+	close(dirfd);
+	return r;
+}
+
 int sbx_snapshot_hydrate(struct sbx_workspace *ws, const struct sbx_call *call, const char *name,
 			 bool over, const struct sbx_snapshot_progress *progress,
 			 char **ret_message)
 {
 	struct sbx_session *session = sbx_workspace_session(ws);
-	struct sbx_statedir *dir = sbx_session_statedir(session);
 	g_autofree char *session_name = sbx_session_name(session);
-	g_autofree char *relative = g_strdup_printf("snapshots/%s", session_name);
 	g_autofree char *chosen = g_strdup(name);
-	struct laying laying = { .ws = ws,
-				 .names = sbx_workspace_names(ws),
-				 .call = call,
-				 .progress = progress,
-				 .archive_fd = -1 };
-	int dirfd, r = 0;
+	struct laying laying;
+	int r = 0;
 
 	*ret_message = NULL;
 	if (!chosen)
-		r = sbx_snapshots_newest_verified(dir, session_name, &chosen);
+		r = sbx_snapshots_newest_verified(sbx_session_statedir(session), session_name,
+						  &chosen);
 	if (r < 0)
 		return r;
-	dirfd = sbx_statedir_opendir(dir, relative);
-	if (dirfd < 0)
-		return dirfd;
-	laying.differences = g_string_new(NULL);
-	say(&laying, "reading the snapshot");
-	r = sbx_snapshots_load(dir, session_name, chosen, call, &laying.archive_fd, &laying.receipt,
-			       &laying.archive, ret_message);
-	/* In a new session what is unsent comes last, over what the snapshot has. */
-	if (r == 0 && !call->mending)
-		r = sbx_ws_sync(ws, call);
+	r = laying_load(&laying, ws, chosen, call, progress, ret_message);
 	if (r == 0)
-		r = lay(&laying, dirfd, over, ret_message);
-	sbx_upload_free(laying.upload);
-	if (laying.archive_fd >= 0)
-		close(laying.archive_fd);
-	sbx_tar_list_free(laying.archive);
-	sbx_receipt_free(laying.receipt);
-	g_string_free(laying.differences, TRUE);
-	close(dirfd);
+		r = laying_run(&laying, over, ret_message);
+	laying_done(&laying);
 	return r;
 }
 
@@ -380,7 +408,7 @@ int sbx_snapshot_hydrate(struct sbx_workspace *ws, const struct sbx_call *call, 
 
 /* A session that lives. One that was made in place of one that this mount forgot is not what the
  * name stands for, as long as it is empty. */
-static int resume_live(struct sbx_workspace *ws, const struct sbx_call *call,
+static int resume_live(struct sbx_workspace *ws, const struct sbx_call *call, bool empty,
 		       const struct sbx_snapshot_progress *progress, char **ret_message)
 {
 	struct sbx_session *session = sbx_workspace_session(ws);
@@ -391,7 +419,7 @@ static int resume_live(struct sbx_workspace *ws, const struct sbx_call *call,
 	int r;
 
 	*ret_message = g_strdup("the session lives; nothing was done");
-	if (!sbx_session_is_new(session) ||
+	if (empty || !sbx_session_is_new(session) ||
 	    sbx_snapshots_newest_verified(sbx_session_statedir(session), session_name, &name) < 0)
 		return 0;
 	r = sbx_names_walk(sbx_workspace_names(ws), call, &walk);
@@ -405,62 +433,66 @@ static int resume_live(struct sbx_workspace *ws, const struct sbx_call *call,
 	return sbx_snapshot_hydrate(ws, call, name, false, progress, ret_message);
 }
 
-int sbx_snapshot_resume(struct sbx_workspace *ws, const struct sbx_call *call, bool empty,
-			const struct sbx_snapshot_progress *progress, char **ret_message)
+/* The session is gone: a new one, with what @laying has read (NULL: empty). */
+static int resume_gone(struct sbx_workspace *ws, const struct sbx_call *call, struct laying *laying,
+		       char **ret_message)
 {
 	struct sbx_session *session = sbx_workspace_session(ws);
-	struct sbx_statedir *dir = sbx_session_statedir(session);
-	g_autofree char *session_name = sbx_session_name(session);
 	struct sbx_call mending = *call;
-	g_autofree char *name = NULL;
-	bool has_root_dir = false;
 	int r;
 
-	*ret_message = NULL;
-	r = sbx_session_reattach(session, call);
-	if (r != -ESTALE)
-		return r < 0 || empty ? r : resume_live(ws, call, progress, ret_message);
-	r = sbx_snapshots_newest_verified(dir, session_name, &name);
-	/* Read before anything is made: what can't be used must not cost a session. */
-	if (r == 0) {
-		struct sbx_receipt *receipt = NULL;
-		struct sbx_tar_list *archive = NULL;
-		int fd = -1;
-
-		r = sbx_snapshots_load(dir, session_name, name, call, &fd, &receipt, &archive,
-				       ret_message);
-		if (r == 0) {
-			close(fd);
-			sbx_receipt_free(receipt);
-			sbx_tar_list_free(archive);
-		} else if (r != -EINTR) {
-			r = -ENODATA;
-		}
-	}
-	if (r == -ENODATA && empty) {
-		g_clear_pointer(&name, g_free);
-		r = 0;
-	}
-	if (r < 0)
-		return r;
-	r = sbx_session_renew(session, call, &has_root_dir);
+	r = sbx_session_renew(session, call);
 	if (r < 0)
 		return r;
 	sbx_ws_refresh(ws);
+	/* Requests of others wait until all is there. */
 	mending.mending = true;
-	if (name && !has_root_dir)
-		r = sbx_snapshot_hydrate(ws, &mending, name, true, progress, ret_message);
+	if (laying) {
+		laying->call = &mending;
+		r = laying_run(laying, true, ret_message);
+	}
 	if (r < 0) {
 		sbx_session_renew_undo(session, call);
 		sbx_ws_refresh(ws);
 		return r;
 	}
 	if (!*ret_message)
-		*ret_message = g_strdup(has_root_dir ? "made again from its rootDir"
-						     : "made again, empty");
+		*ret_message =
+			g_strdup(sbx_session_has_root_dir(session) ? "made again from its rootDir"
+								   : "made again, empty");
 	sbx_session_renew_done(session);
 	sbx_session_set_note(session, NULL);
 	/* What waited for the session goes to the new one. */
 	(void)sbx_ws_sync(ws, call);
 	return 0;
+}
+
+int sbx_snapshot_resume(struct sbx_workspace *ws, const struct sbx_call *call, bool empty,
+			const struct sbx_snapshot_progress *progress, char **ret_message)
+{
+	struct sbx_session *session = sbx_workspace_session(ws);
+	g_autofree char *session_name = sbx_session_name(session);
+	g_autofree char *name = NULL;
+	struct laying laying;
+	int r;
+
+	*ret_message = NULL;
+	r = sbx_session_reattach(session, call);
+	if (r != -ESTALE)
+		return r < 0 ? r : resume_live(ws, call, empty, progress, ret_message);
+	if (sbx_session_has_root_dir(session))
+		return resume_gone(ws, call, NULL, ret_message);
+	r = sbx_snapshots_newest_verified(sbx_session_statedir(session), session_name, &name);
+	if (r == -ENODATA && empty)
+		return resume_gone(ws, call, NULL, ret_message);
+	if (r < 0)
+		return r;
+	/* Read before anything is made: what can't be used must not cost a session. */
+	r = laying_load(&laying, ws, name, call, progress, ret_message);
+	if (r == 0)
+		r = resume_gone(ws, call, &laying, ret_message);
+	else if (r != -EINTR)
+		r = empty ? resume_gone(ws, call, NULL, ret_message) : -ENODATA;
+	laying_done(&laying);
+	return r;
 }

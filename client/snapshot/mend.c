@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "client/apply.h"
 #include "client/call.h"
 #include "client/snapshot/restore.h"
 #include "client/snapshot/thaw.h"
@@ -130,11 +131,9 @@ static void mend_links(struct mending *mending, GPtrArray *sound)
 static void remove_wrong(struct mending *mending)
 {
 	for (guint i = mending->now->entries->len; i > 0; i--) {
-		const struct sbx_walk_entry *seen =
-			g_ptr_array_index(mending->now->entries, i - 1);
+		const struct sbx_walk_entry *seen = g_ptr_array_index(mending->now->entries, i - 1);
 
-		if (S_ISDIR(seen->attr.mode) &&
-		    g_hash_table_contains(mending->renamed, seen->path))
+		if (S_ISDIR(seen->attr.mode) && g_hash_table_contains(mending->renamed, seen->path))
 			sbx_restore_rmdir(mending->restore, seen->path);
 	}
 }
@@ -199,6 +198,17 @@ static GPtrArray *plan(struct mending *mending)
 	return sound;
 }
 
+/* What we keep there ourselves is for nobody else to see. */
+static void mend_own(struct mending *mending)
+{
+	static const char *const ours[] = { SBX_WORK_DIR "/stage", SBX_WORK_DIR "/ops",
+					    SBX_WORK_DIR "/held", SBX_WORK_DIR "/jobs",
+					    SBX_WORK_DIR };
+
+	for (size_t i = 0; i < G_N_ELEMENTS(ours); i++)
+		sbx_restore_mode(mending->restore, ours[i], 0700);
+}
+
 int sbx_snapshot_mend_thaw(struct sbx_workspace *ws, const struct sbx_call *call,
 			   char **ret_message)
 {
@@ -214,8 +224,8 @@ int sbx_snapshot_mend_thaw(struct sbx_workspace *ws, const struct sbx_call *call
 		mending.renamed = g_hash_table_new(g_str_hash, g_str_equal);
 		mending.touched = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, NULL);
 		g_ptr_array_unref(plan(&mending));
-		if (sbx_restore_count(mending.restore))
-			r = sbx_restore_run(mending.restore, names, call, &failed);
+		mend_own(&mending);
+		r = sbx_restore_run(mending.restore, names, call, &failed);
 		sbx_restore_free(mending.restore);
 		g_hash_table_unref(mending.renamed);
 		g_hash_table_unref(mending.touched);
@@ -225,10 +235,11 @@ int sbx_snapshot_mend_thaw(struct sbx_workspace *ws, const struct sbx_call *call
 					       "names could not be put back (%s)",
 					       g_strerror(-r));
 	else if (mending.unknown || failed)
-		*ret_message = g_strdup_printf("the sandbox slept: of %u files and directories the "
-					       "times and modes were not known and are those of its "
-					       "waking",
-					       MAX(mending.unknown, failed));
+		*ret_message =
+			g_strdup_printf("the sandbox slept: of %u files and directories the "
+					"times and modes were not known and are those of its "
+					"waking",
+					MAX(mending.unknown, failed));
 	sbx_walk_free(mending.known);
 	sbx_walk_free(mending.now);
 	return r;

@@ -5,7 +5,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "client/apply.h"
@@ -26,6 +28,8 @@
 #define ARCHIVE_STALL_MS 600000
 #define PIECE_BYTES	 (8u << 20)
 #define EXEC_TRIES	 3
+/* A small file that is written for so long is nobody's. */
+#define LEFT_OVER_S 60
 
 static void say(const struct sbx_snapshot_progress *progress, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
@@ -291,7 +295,28 @@ static char *default_name(void)
 	return g_date_time_format(now, "%Y%m%dT%H%M%SZ");
 }
 
-/* Left by a mount that was killed: nobody else writes here while the session's verb runs. */
+/* Is @name, of a file that nobody holds, one that is finished under another name? */
+static bool is_left_over(int dirfd, const char *name)
+{
+	struct stat st;
+	bool is_free;
+	int fd;
+
+	if (g_str_has_suffix(name, ".tmp"))
+		return name[0] == '.' && fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+		       st.st_mtime < time(NULL) - LEFT_OVER_S;
+	if (!g_str_has_prefix(name, ".persist-") && !g_str_has_prefix(name, ".upload-") &&
+	    !g_str_has_prefix(name, ".import-"))
+		return false;
+	fd = openat(dirfd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	if (fd < 0)
+		return false;
+	is_free = flock(fd, LOCK_EX | LOCK_NB) == 0;
+	close(fd);
+	return is_free;
+}
+
+/* What a mount that was killed has left; another one may be at work here. */
 static void sweep_temporaries(int dirfd)
 {
 	g_autofree char *path = g_strdup_printf("/proc/self/fd/%d", dirfd);
@@ -299,7 +324,7 @@ static void sweep_temporaries(int dirfd)
 	const char *name;
 
 	while (dir && (name = g_dir_read_name(dir)))
-		if (g_str_has_prefix(name, ".persist-") || g_str_has_prefix(name, ".upload-"))
+		if (is_left_over(dirfd, name))
 			(void)unlinkat(dirfd, name, 0);
 	if (dir)
 		g_dir_close(dir);
@@ -352,8 +377,10 @@ int sbx_snapshot_persist(struct sbx_workspace *ws, const struct sbx_call *call, 
 	}
 	sweep_temporaries(dirfd);
 	making.spool.fd = openat(dirfd, temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-	if (making.spool.fd < 0) {
+	if (making.spool.fd < 0 || flock(making.spool.fd, LOCK_EX | LOCK_NB) < 0) {
 		r = -errno;
+		if (making.spool.fd >= 0)
+			close(making.spool.fd);
 		close(dirfd);
 		return r;
 	}

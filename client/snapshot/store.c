@@ -478,8 +478,7 @@ int sbx_snapshots_import_begin(struct sbx_statedir *dir, const char *session_nam
 		return dirfd;
 	if (is_archive && fstatat(dirfd, file, &st, AT_SYMLINK_NOFOLLOW) == 0)
 		r = -EEXIST;
-	fd = r < 0 ? r
-		   : openat(dirfd, temporary, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+	fd = r < 0 ? r : openat(dirfd, temporary, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (fd < 0 && r == 0)
 		r = -errno;
 	/* Held while it is written: one that nobody holds was left by a mount that was killed. */
@@ -576,9 +575,9 @@ int sbx_snapshots_import_end(struct sbx_statedir *dir, const char *session_name,
 	dirfd = snapshots_opendir(dir, session_name);
 	if (dirfd < 0)
 		return dirfd;
-	r = is_archive ? import_archive(dir, session_name, dirfd, temporary, name, call,
-					ret_message)
-		       : import_receipt(dirfd, temporary, name, call, ret_message);
+	r = is_archive
+		    ? import_archive(dir, session_name, dirfd, temporary, name, call, ret_message)
+		    : import_receipt(dirfd, temporary, name, call, ret_message);
 	if (r == 0 && renameat(dirfd, temporary, dirfd, file) < 0)
 		r = -errno;
 	if (r < 0)

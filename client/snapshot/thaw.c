@@ -10,10 +10,10 @@
 #include "client/workspace/workspace.h"
 
 /* The field of a header for a name or a link's text. */
-#define FIELD_BYTES	100
-#define ROUTE_FILE_MAX	((uint64_t)1 << 31)
+#define FIELD_BYTES    100
+#define ROUTE_FILE_MAX ((uint64_t)1 << 31)
 /* A big tree is looked through again only after a multiple of the time that it took. */
-#define LOOK_FACTOR	20
+#define LOOK_FACTOR 20
 
 /* Bytes as the server's reader takes them: each one a character. */
 static char *as_latin1(const char *text, size_t len)
@@ -166,8 +166,8 @@ static void watch_look_locked(struct sbx_thaw_watch *watch)
 	int64_t now_ms = sbx_clock_ms();
 	struct sbx_walk *walk;
 
-	if (watch->known && (changes == watch->changes ||
-			     now_ms < watch->looked_ms + watch->took_ms * LOOK_FACTOR))
+	if (watch->known &&
+	    (changes == watch->changes || now_ms < watch->looked_ms + watch->took_ms * LOOK_FACTOR))
 		return;
 	walk = sbx_names_walk_known(names, false);
 	g_free(watch->path);

@@ -255,6 +255,12 @@ def test_killed_at_random(start_place):
     assert cut_short > 0
     assert order(mount, "persist last") == 0
     # What the killed ones left is swept.
+    assert [name for name in files(mount)
+            if name.startswith(".") and not name.endswith(".tmp")] == []
+    for name in files(mount):
+        if name.endswith(".tmp"):
+            os.utime(kept(mount) / name, (0, 0))
+    assert order(mount, "persist swept") == 0
     assert [name for name in files(mount) if name.startswith(".")] == []
     with place.server.client() as client:
         client.delete(place.id)

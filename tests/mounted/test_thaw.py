@@ -282,13 +282,16 @@ def test_autopersist(start_place):
                       options=["autopersist=0.5", "autopersist_keep=1", "keepawake_recent=1"])
     place = sleeper.place
     (place.fs / "f").write_text("x")
-    wait_for(lambda: snapshots(place.mount), 20)
-    first = snapshots(place.mount)
-    time.sleep(1.1)
-    assert snapshots(place.mount) == first  # nothing changed
+
+    def settled():
+        before = snapshots(place.mount)
+        time.sleep(1.5)
+        return before and snapshots(place.mount) == before and before
+
+    first = wait_for(settled, 20)  # nothing changes any more
     (place.fs / "f").write_text("y")
     wait_for(lambda: snapshots(place.mount) not in (first, []), 20)
-    assert len(snapshots(place.mount)) == 1
+    wait_for(lambda: len(snapshots(place.mount)) == 1, 5)
     sleeper.sleep()  # it never keeps it awake
     mark = place.log_mark()
     time.sleep(2)
