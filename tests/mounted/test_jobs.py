@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import pty
 import re
 import signal
 import subprocess
@@ -35,6 +36,30 @@ def everywhere(request, make):
 @pytest.fixture
 def host(make):
     return make()
+
+
+def run_in_terminal(words):
+    """Editors want a terminal. Returns the exit status."""
+    parent, child = pty.openpty()
+    try:
+        process = subprocess.Popen(words, stdin=child, stdout=child, stderr=child,
+                                   env={**os.environ, "TERM": "xterm"})
+        os.close(child)
+        os.set_blocking(parent, False)
+        limit = time.monotonic() + scale(20)
+        while process.poll() is None:
+            try:
+                os.read(parent, 65536)
+            except OSError:
+                pass
+            if time.monotonic() > limit:
+                process.kill()
+                process.wait()
+                raise TimeoutError(words)
+            time.sleep(0.02)
+        return process.returncode
+    finally:
+        os.close(parent)
 
 
 def fails(call, *args):
@@ -288,6 +313,17 @@ def test_tools_start_one_job(host, tool, tmp_path):
     assert os.readlink(session / "jobs/latest") == "mine"
     assert ended(session / "jobs/mine")["exit"] == "0"
     assert (session / "jobs/mine/output.log").read_text() == "ran\n"
+
+
+@pytest.mark.parametrize("backupcopy", ["yes", "no", "auto"])
+def test_vim_starts_one_job(host, backupcopy):
+    _, _, session = host
+    assert run_in_terminal([
+        "vim", "-u", "NONE", "-N", "-i", "NONE", "-c", f"set backupcopy={backupcopy} backup",
+        "-c", "normal Goecho from vim", "-c", "wq", session / "jobs/new"]) == 0
+    (identity,) = (name for name in ids(session) if name[0].isdigit())
+    assert ended(session / "jobs" / identity)["command"] == "echo from vim"
+    assert (session / "jobs" / identity / "output.log").read_text() == "from vim\n"
 
 
 def test_help_may_be_saved_back(host):

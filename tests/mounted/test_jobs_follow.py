@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import pty
 import signal
 import subprocess
 import threading
@@ -158,6 +159,33 @@ def test_followers(make, follower):
     finally:
         reader.stop()
     assert reader.data == expected
+
+
+def test_less_follows(make):
+    _, _, session = make()
+    job = session / "jobs" / start(session, "for i in 1 2 3 4; do echo line $i; sleep .5; done")
+    parent, child = pty.openpty()
+    process = subprocess.Popen(["less", "+F", job / "output.log"], stdin=child, stdout=child,
+                               stderr=child, env={**os.environ, "TERM": "xterm", "LESS": ""})
+    os.close(child)
+    os.set_blocking(parent, False)
+    shown = b""
+
+    def shows():
+        nonlocal shown
+        try:
+            shown += os.read(parent, 65536)
+        except BlockingIOError:
+            pass
+        return b"line 4" in shown
+    try:
+        wait_for(shows, 15)
+    finally:
+        process.kill()
+        process.wait()
+        os.close(parent)
+    lines = [shown.index(f"line {i}".encode()) for i in range(1, 5)]
+    assert lines == sorted(lines) and b"^@" not in shown
 
 
 @pytest.mark.serial
