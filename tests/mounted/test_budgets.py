@@ -1,0 +1,261 @@
+"""What work costs, in requests and bytes as sbxd's log counts them; design: the table of costs.
+
+Nothing here measures time. What is asked once a second while a program works is allowed for by the
+seconds that the program took.
+"""
+
+import os
+import random
+import time
+
+import pytest
+
+pytestmark = pytest.mark.serial
+
+MIB = 1 << 20
+
+
+@pytest.fixture(params=["gnu-host", "busybox-host"])
+def place(request, start_place):
+    """A session on an untouched mount, with the tools of each kind."""
+    return start_place(request.param)
+
+
+class Cost:
+    """cost = Cost(place); with cost: …; then what the server saw of it."""
+
+    def __init__(self, place):
+        self.place = place
+
+    def __enter__(self):
+        self.before = self.place.log_mark()
+        self.start = time.monotonic()
+        return self
+
+    def __exit__(self, *_):
+        # Each whole second may have one look at what has changed.
+        self.looks = int(time.monotonic() - self.start) + 1
+        self.records = self.place.server.log(self.before)
+        self.requests = len(self.records)
+        self.moved = sum(r.bytes_in + r.bytes_out for r in self.records)
+        programs = [r.program or r.route for r in self.records]
+        self.scans = programs.count("sbxfs-scan")
+        self.others = self.requests - self.scans
+        self.text = ", ".join(f"{programs.count(p)} {p}" for p in sorted(set(programs)))
+
+    def at_most(self, requests: int):
+        assert self.requests <= requests, self.text
+
+    def at_most_beside_looks(self, requests: int):
+        """Looks at what has changed are not counted, at one a second."""
+        assert self.scans <= self.looks, self.text
+        assert self.others <= requests, self.text
+
+
+def make_files(place, top: str, directories: int, files: int, data):
+    for number in range(directories):
+        directory = place.root / top / f"d{number}"
+        directory.mkdir(parents=True)
+        for other in range(files):
+            (directory / f"f{other}").write_bytes(data(number, other))
+
+
+def settle():
+    """What was made is old enough to be kept when it has been read."""
+    time.sleep(1.2)
+
+
+def warm(place):
+    """The session's first use is behind, and what is known is fresh."""
+    place.run("ls", "-l", place.fs)
+
+
+@pytest.mark.parametrize("words", [["ls", "-lR"], ["find", ".", "-name", "f1"], ["du", "-s"]],
+                         ids=lambda words: words[0])
+def test_walk_of_2000_files(place, words):
+    make_files(place, "t", 100, 20, lambda d, f: b"x")
+    with Cost(place) as cost:
+        place.run(*words, cwd=place.fs / "t")
+    cost.at_most(5)
+
+
+def test_grep_of_1000_files(place):
+    rand = random.Random(1)
+    make_files(place, "t", 1, 1000, lambda d, f: rand.randbytes(2048).hex().encode())
+    settle()
+    with Cost(place) as cost:
+        place.run("grep", "-r", "zzz", ".", cwd=place.fs / "t", status=1)
+    cost.at_most(30)
+
+
+def test_known_directory_answers_without_a_request(place):
+    (place.root / "d").mkdir()
+    (place.root / "d/f").write_text("x")
+    warm(place)
+    os.stat(place.fs / "d/f")
+    with Cost(place) as cost:
+        until = time.monotonic() + 3
+        while time.monotonic() < until:
+            os.stat(place.fs / "d/f")
+            assert not os.path.exists(place.fs / "d/missing")
+            assert os.listdir(place.fs / "d") == ["f"]
+    assert 1 <= cost.scans <= cost.looks + 1, cost.text
+    assert cost.others == 0, cost.text
+
+
+def test_create_write_close(place):
+    warm(place)
+    with Cost(place) as cost:
+        place.sh("echo x > new")
+    assert (place.root / "new").read_text() == "x\n"
+    cost.at_most_beside_looks(1)
+
+
+def test_create_with_o_excl_and_attributes_before_close(place):
+    warm(place)
+    with Cost(place) as cost:
+        fd = os.open(place.fs / "new", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        os.write(fd, b"hello")
+        os.utime(fd, ns=(10**18, 10**18))
+        os.fchown(fd, os.getuid(), os.getgid())
+        os.fchmod(fd, 0o640)
+        os.close(fd)
+    seen = os.stat(place.root / "new")
+    assert (seen.st_mode & 0o7777, seen.st_size) == (0o640, 5)
+    assert seen.st_mtime_ns // 10**9 == 10**9
+    cost.at_most_beside_looks(2)
+
+
+def test_fstat_before_close_sends(place):
+    warm(place)
+    with Cost(place) as cost:
+        fd = os.open(place.fs / "new", os.O_WRONLY | os.O_CREAT, 0o600)
+        os.write(fd, b"hello")
+        shown = os.fstat(fd)
+        with Cost(place) as closing:
+            os.close(fd)
+    assert (place.root / "new").stat().st_ctime_ns == shown.st_ctime_ns
+    cost.at_most_beside_looks(1)
+    assert closing.others == 0, closing.text
+
+
+def test_save_over_an_existing_file(place):
+    (place.root / "f").write_text("old")
+    warm(place)
+    with Cost(place) as cost:
+        place.sh("echo new > f")
+    assert (place.root / "f").read_text() == "new\n"
+    cost.at_most_beside_looks(1)
+
+
+CHANGES = {
+    "unlink": "rm f", "mkdir": "mkdir new", "rename": "mv f g", "chmod": "chmod 600 f",
+    "symlink": "ln -s f new", "truncate": "truncate -s 2 f", "utimens": "touch -d @1000000000 f",
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_change_of_a_name(place, name):
+    (place.root / "f").write_text("some text")
+    warm(place)
+    with Cost(place) as cost:
+        place.sh(CHANGES[name])
+    assert cost.others >= 1, "nothing was sent"
+    cost.at_most_beside_looks(1)
+
+
+def test_untar_of_100_files(place):
+    source = place.work / "src"
+    source.mkdir()
+    for number in range(100):
+        (source / f"f{number}").write_bytes(os.urandom(3000))
+    place.run("tar", "-C", place.work, "-cf", place.work / "x.tar", "src")
+    warm(place)
+    with Cost(place) as cost:
+        place.run("tar", "-xf", place.work / "x.tar")
+    assert len(os.listdir(place.root / "src")) == 100
+    cost.at_most_beside_looks(2 * 100 + 10)
+
+
+def test_copy_of_100_files(place):
+    source = place.work / "src"
+    source.mkdir()
+    for number in range(100):
+        (source / f"f{number}").write_bytes(os.urandom(3000))
+    warm(place)
+    with Cost(place) as cost:
+        place.run("cp", "-r", source, "copy")
+    assert len(os.listdir(place.root / "copy")) == 100
+    cost.at_most_beside_looks(2 * 100 + 10)
+
+
+def test_append_to_a_big_file(place):
+    (place.root / "f").write_bytes(os.urandom(16 * MIB))
+    warm(place)
+    with Cost(place) as cost:
+        place.sh("head -c 100 /dev/zero >> f")
+    assert (place.root / "f").stat().st_size == 16 * MIB + 100
+    cost.at_most(2)
+    assert cost.moved < 64 << 10, cost.text
+
+
+def test_sequential_read_of_a_big_file_moves_it_once(place):
+    data = os.urandom(32 * MIB)
+    (place.root / "f").write_bytes(data)
+    settle()
+    warm(place)
+    with Cost(place) as cost:
+        assert (place.fs / "f").read_bytes() == data
+    assert cost.moved < 34 * MIB, cost.text
+
+
+def test_random_reads_of_a_big_file(place):
+    data = os.urandom(128 * MIB)
+    (place.root / "f").write_bytes(data)
+    settle()
+    warm(place)
+    rand = random.Random(2)
+    fd = os.open(place.fs / "f", os.O_RDONLY)
+    try:
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
+        with Cost(place) as cost:
+            for _ in range(40):
+                offset = rand.randrange(len(data) >> 12) << 12
+                assert os.pread(fd, 4096, offset) == data[offset:offset + 4096]
+    finally:
+        os.close(fd)
+    cost.at_most(40)
+    assert cost.moved < 40 * (256 << 10), cost.text
+
+
+def git_tree(place):
+    """A clean repository of 1,000 files, its index written in the sandbox."""
+    make_files(place, "repo", 20, 50, lambda d, f: f"{d} {f}\n".encode() * 20)
+    place.run("git", "init", "-q", cwd=place.root / "repo")
+    place.run("git", "add", ".", cwd=place.root / "repo")
+    place.run("git", "commit", "-qm", "all", cwd=place.root / "repo")
+    settle()
+    place.run("git", "update-index", "-q", "--refresh", cwd=place.root / "repo")
+
+
+def test_git_status_with_an_index_that_is_believed(place):
+    git_tree(place)
+    place.run("git", "config", "core.checkStat", "minimal", cwd=place.root / "repo")
+    settle()
+    with Cost(place) as cost:
+        out = place.run("git", "--no-optional-locks", "status", "--short", cwd=place.fs / "repo")
+    assert out == ""
+    # Beside the looks and the files of .git that it reads: no content of the work tree.
+    packs = [r for r in cost.records if r.program == "sbxfs-pack"]
+    assert cost.requests - len(packs) <= 8, cost.text
+    assert len(packs) <= 15, cost.text
+
+
+def test_git_status_that_needs_contents(start_place):
+    place = start_place("gnu-host-uid")
+    git_tree(place)
+    settle()
+    with Cost(place) as cost:
+        out = place.run("git", "--no-optional-locks", "status", "--short", cwd=place.fs / "repo")
+    assert out == ""
+    cost.at_most(40)
