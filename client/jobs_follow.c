@@ -207,8 +207,8 @@ void job_update_visible_locked(struct sbx_job *job)
 		job->visible = MAX(job->visible, job->remote_bytes);
 		return;
 	}
-	/* What begins a character is shown with the rest of it, with what shows that it was none, or
-	 * at the end: a program may take its time between two bytes. */
+	/* What begins a character is shown with the rest of it, with what shows that it was none,
+	 * or at the end: a program may take its time between two bytes. */
 	visible -= spool_tail_partial(job);
 	job->visible = MAX(job->visible, visible);
 }

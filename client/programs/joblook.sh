@@ -8,9 +8,9 @@
 #   ask DIR WORDS               "cancel", "signal NAME": its leader does it; without one, we do
 #   remove DIR                  only when it does not run: EBUSY
 #
-# Records: "jROOT\0ID\0OP\0META\0EXIT\0END\0LIFE\0BYTES\0AGE\0" where LIFE is 1 (its leader lives), 0
-# (it does not), or "-" (no leader of ours); BYTES counts without END only, and AGE, the seconds since
-# the directory changed, without META only.
+# Records: "jROOT\0ID\0OP\0META\0EXIT\0END\0LIFE\0BYTES\0AGE\0" where LIFE is 1 (its leader lives),
+# 0 (it does not), or "-" (no leader of ours); BYTES counts without END only, and AGE, the seconds
+# since the directory changed, without META only.
 # "r!ERRNO" instead: refused. tTIME first.
 
 # slurp FILE: D is its text. A builtin: there may be hundreds.
@@ -78,8 +78,8 @@ job() {
 	fi
 	a=0
 	[ -n "$meta" ] || a=$(($(date +%s) - $(stat -c %Z "$d")))
-	printf 'j%s\0%s\0%s\0%s\0%s\0%s\0%s\0%d\0%d\0' "$1" "$2" "${o% }" "$meta" "${x% }" "${e% }" \
-		"$l" "$s" "$a"
+	printf 'j%s\0%s\0%s\0%s\0%s\0%s\0%s\0%d\0%d\0' "$1" "$2" "${o% }" "$meta" "${x% }" \
+		"${e% }" "$l" "$s" "$a"
 }
 
 list() {

@@ -20,7 +20,8 @@ mask=$(umask)
 umask 077
 
 say() {
-	printf '%s\n' "$1" >".sbxfs/ops/job-$op.tmp" && mv ".sbxfs/ops/job-$op.tmp" ".sbxfs/ops/job-$op"
+	printf '%s\n' "$1" >".sbxfs/ops/job-$op.tmp" &&
+		mv ".sbxfs/ops/job-$op.tmp" ".sbxfs/ops/job-$op"
 	exit 1
 }
 
@@ -68,8 +69,11 @@ fi
 
 dec "$meta"
 where=$(printf '%s' "$d" | sed 's/[\\"]/\\&/g')
-printf '{"jobId":"%s","pgid":%s,"outputFile":"%s/output.log","exitFile":"%s/exit","dir":"%s","createdAt":"%s",%s}\n' \
-	"$id" $$ "$where" "$where" "$where" "$(date -u +%Y-%m-%dT%H:%M:%S.000Z)" "$D" >"$d/meta.json.tmp"
+{
+	printf '{"jobId":"%s","pgid":%s,"outputFile":"%s/output.log",' "$id" $$ "$where"
+	printf '"exitFile":"%s/exit","dir":"%s","createdAt":"%s",%s}\n' "$where" "$where" \
+		"$(date -u +%Y-%m-%dT%H:%M:%S.000Z)" "$D"
+} >"$d/meta.json.tmp"
 mv "$d/meta.json.tmp" "$d/meta.json" || exit 1
 
 # A control group where one can be made: then nobody gets away.

@@ -74,7 +74,8 @@ def test_output_is_the_log(place):
 
 def test_arguments_arrive_exactly(place):
     _, session = place
-    words = ["a b", "it's", "", "$HOME", "`x`", "line\nbreak", "\\n", "*", "~", "#", "é", "-e", "\""]
+    words = ["a b", "it's", "", "$HOME", "`x`", "line\nbreak", "\\n", "*", "~", "#", "é", "-e",
+             "\""]
     done = sbxfs("exec", session, "--", "printf", "<%s>", *words)
     assert done.stdout.decode() == "".join(f"<{word}>" for word in words)
     done = sbxfs("exec", session, "--", "printf", "<%s>", os.fsdecode(b"raw\xff\xe9"))
@@ -232,8 +233,9 @@ def test_readme_lines(host, tmp_path):
     home.mkdir()
     (home / "sbx").symlink_to(mount.mnt)
     (session / "fs/Makefile").write_text("all:\n\t@echo built; sleep 1\n")
-    done = subprocess.run(["bash", "-c", "set -e\n" + script], env={**os.environ, "HOME": str(home)},
-                          capture_output=True, text=True, timeout=scale(30), check=True)
+    done = subprocess.run(["bash", "-c", "set -e\n" + script],
+                          env={**os.environ, "HOME": str(home)}, capture_output=True, text=True,
+                          timeout=scale(30), check=True)
     assert "built\n" in done.stdout
     assert "state: exited\n" in done.stdout
     assert ids(session) == []

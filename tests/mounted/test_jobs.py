@@ -215,7 +215,6 @@ def test_server_without_exec(make):
     assert refused(session, "true") == errno.EOPNOTSUPP
 
 
-BIG = "".join(f"echo {i:04x} {'x' * 4086}\n" for i in range(50))
 TEXTS = {
     "three-lines": ("echo one\necho two\necho three\n", "one\ntwo\nthree\n"),
     "big": (": '\n" + "".join("y" * 4095 + "\n" for _ in range(50)) + "'; echo done\n", "done\n"),
@@ -348,8 +347,8 @@ def test_children_of_a_writer_do_not_start_half(host):
     """Each child of a shell flushes the shell's open file when it ends."""
     _, _, session = host
     new = session / "jobs/new"
-    subprocess.run(["bash", "-c", f"{{ /bin/echo echo one; sleep .2; /bin/echo echo two; }} > {new}"],
-                   check=True, timeout=scale(20))
+    subprocess.run(["bash", "-c", "{ /bin/echo echo one; sleep .2; /bin/echo echo two; } > " +
+                    str(new)], check=True, timeout=scale(20))
     (identity,) = ids(session)
     ended(session / "jobs" / identity)
     assert (session / "jobs" / identity / "output.log").read_text() == "one\ntwo\n"

@@ -315,11 +315,11 @@ def test_bytes_that_are_no_text_are_shown(make):
 @pytest.mark.serial
 @pytest.mark.parametrize("backend", ["host", "overlay"])
 def test_no_reader_sees_less_than_a_size(make, backend):
-    """Read and stat at once while the log grows: never short of a size shown before, never a NUL."""
+    """Read and stat at once while the log grows: never short of a size shown, never a NUL."""
     _, _, session = make(backend)
     job = session / "jobs" / start(
-        session, "i=0; while [ $i -lt 4000 ]; do i=$((i+1)); echo \"line $i of it\"; done; sleep 1; "
-                 "while [ $i -lt 8000 ]; do i=$((i+1)); echo \"line $i of it\"; "
+        session, "i=0; while [ $i -lt 4000 ]; do i=$((i+1)); echo \"line $i of it\"; done; "
+                 "sleep 1; while [ $i -lt 8000 ]; do i=$((i+1)); echo \"line $i of it\"; "
                  "[ $((i % 40)) != 0 ] || sleep .05; done")
     expected = "".join(f"line {i} of it\n" for i in range(1, 8001)).encode()
     wrong = []

@@ -1,4 +1,4 @@
-"""Life and death of jobs: cancels that reach everything, mounts and servers that die, lost answers."""
+"""Life and death of jobs: cancels that reach all, mounts and servers that die, lost answers."""
 
 import errno
 import json
