@@ -560,11 +560,11 @@ static const char *session_note_locked(const struct sbx_session *session)
 {
 	switch (session->state) {
 	case SBX_SESSION_GONE:
-		return "the server has no such session any more; a snapshot is brought back by: echo "
-		       "resume > control";
+		return "the server has no such session any more; a snapshot is brought back by: "
+		       "echo resume > control";
 	case SBX_SESSION_DENIED:
-		return "the server refuses the token; put a good one into token_file, no remount is "
-		       "needed";
+		return "the server refuses the token; put a good one into token_file, no remount "
+		       "is needed";
 	case SBX_SESSION_UNREACHABLE:
 		return "the server does not answer; what is written is kept and sent when it does";
 	default:

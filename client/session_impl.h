@@ -1,6 +1,6 @@
 /*
- * session_impl - what session.c (one session and its requests), session_revive.c (how it comes back)
- * and sessions.c (the table) share.
+ * session_impl - what session.c (one session and its requests), session_revive.c (how it comes
+ * back) and sessions.c (the table) share.
  * Nobody else includes it. The locks are described in session.h.
  */
 #ifndef SBX_CLIENT_SESSION_IMPL_H

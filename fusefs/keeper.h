@@ -2,13 +2,15 @@
  * keeper - what the mount does by itself so that no work is lost to a sandbox's sleep: it keeps
  * sessions awake that could not be woken again, and persists what has changed.
  *
- *  - Kept awake by one cheap request an interval, where nothing else was asked: a session whose tree
- *    the server could archive but not thaw (risk), one with a running job (jobs), or each (all).
- *  - Persisted, where it differs from its newest snapshot: a session at risk when nobody used it for
- *    a while, and at unmount; with autopersist each, every so often, when some program used it
+ *  - Kept awake by one cheap request an interval, where nothing else was asked: a session whose
+ *    tree the server could archive but not thaw (risk), one with a running job (jobs), or each
+ *    (all).
+ *  - Persisted, where it differs from its newest snapshot: a session at risk when nobody used it
+ *    for a while, and at unmount; with autopersist each, every so often, when some program used it
  *    lately. Such snapshots are called auto-TIME; the newest few of them are kept.
  *
- * Only sessions that were seen alive and whose lock this mount holds; a sleeping one is never woken.
+ * Only sessions that were seen alive and whose lock this mount holds; a sleeping one is never
+ * woken.
  *
  * A thread of its own, which blocks on requests one session after another; no lock is held then.
  */

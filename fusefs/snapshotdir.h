@@ -1,6 +1,6 @@
 /*
- * snapshotdir - MNT/snapshots/: a directory for each session that has, or may get, snapshots, and in
- * it SNAPSHOT.tar with its receipt SNAPSHOT.json.
+ * snapshotdir - MNT/snapshots/: a directory for each session that has, or may get, snapshots, and
+ * in it SNAPSHOT.tar with its receipt SNAPSHOT.json.
  *
  * Names come from the sessions known here and from the state directory, where snapshots outlive
  * their session; mkdir makes the directory of a session that is not there (yet), rmdir takes an

@@ -13,8 +13,8 @@ struct verb_run;
 int snapshot_verb_persist(struct verb_run *run);
 int snapshot_verb_hydrate(struct verb_run *run);
 int snapshot_verb_resume(struct verb_run *run);
-/* Begun by the mount itself (keeper.h): persist where something differs from the newest snapshot. The
- * argument: how many such snapshots are kept. */
+/* Begun by the mount itself (keeper.h): persist where something differs from the newest snapshot.
+ * The argument: how many such snapshots are kept. */
 int snapshot_verb_autopersist(struct verb_run *run);
 /* Of the mount: a session from another client's state file. */
 int snapshot_verb_resume_file(struct verb_run *run);

@@ -36,7 +36,7 @@ static int mount_of(int fd)
 	if (!g_file_get_contents(path, &text, NULL, NULL))
 		return -1;
 	line = strstr(text, "mnt_id:");
-	return line ? atoi(line + strlen("mnt_id:")) : -1;
+	return line ? (int)strtol(line + strlen("mnt_id:"), NULL, 10) : -1;
 }
 
 /* Is that a mount of sbxfs? What can't be told is. */
@@ -51,7 +51,7 @@ static bool mount_is_ours(int mount)
 	for (char **line = lines; *line; line++) {
 		const char *type;
 
-		if (atoi(*line) != mount)
+		if (strtol(*line, NULL, 10) != mount)
 			continue;
 		type = strstr(*line, " - ");
 		return !type || g_str_has_prefix(type + 3, "fuse.sbxfs ");

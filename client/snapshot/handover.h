@@ -23,14 +23,14 @@ struct sbx_handover {
 	char *archive; /* absolute path; NULL: there is none */
 };
 
-/* 0; -EINVAL: the file is not to be taken, or holds no such state; errnos of open(2) and read(2). On
- * failure *ret_message (g_free) may have one line. */
+/* 0; -EINVAL: the file is not to be taken, or holds no such state; errnos of open(2) and read(2).
+ * On failure *ret_message (g_free) may have one line. */
 int sbx_handover_read(const char *file, uid_t owner, struct sbx_handover *ret_handover,
 		      char **ret_message);
 void sbx_handover_clear(struct sbx_handover *handover);
 
-/* Copy its archive into the snapshots of @session_name. *ret_name: its name there; g_free(). -ENODATA:
- * it has none. Errors as above, and those of sbx_snapshots_import_end(). */
+/* Copy its archive into the snapshots of @session_name. *ret_name: its name there; g_free().
+ * -ENODATA: it has none. Errors as above, and those of sbx_snapshots_import_end(). */
 int sbx_handover_import(const struct sbx_handover *handover, uid_t owner, struct sbx_statedir *dir,
 			const char *session_name, const struct sbx_call *call, char **ret_name,
 			char **ret_message);

@@ -266,7 +266,7 @@ static int make(struct making *making, char **ret_message)
 		return r;
 	making->receipt->clock_ns = making->before->clock_ns;
 	r = make_once(making, false, &refused, ret_message);
-	/* What came cut or damaged is not asked for by another way: the wire is not to be trusted. */
+	/* What came cut or damaged is not asked for by another way. */
 	for (int i = 0; i < EXEC_TRIES; i++) {
 		int by_exec;
 

@@ -39,7 +39,7 @@ struct sbx_snapshot_progress {
 int sbx_snapshot_persist(struct sbx_workspace *ws, const struct sbx_call *call, const char *name,
 			 const struct sbx_snapshot_progress *progress, char **ret_message);
 
-/* Does the workspace differ from its newest snapshot? Asks once; what is unsent is not looked at. */
+/* Does the workspace differ from its newest snapshot? Asks once; unsent bytes do not count. */
 int sbx_snapshot_is_due(struct sbx_workspace *ws, const struct sbx_call *call, bool *ret_is_due);
 
 /*
@@ -53,9 +53,10 @@ int sbx_snapshot_hydrate(struct sbx_workspace *ws, const struct sbx_call *call, 
 
 /*
  * Reattach. A session that lives is left as it is, but for one that was made just now under a name
- * that has a verified snapshot, and is empty: it gets that one. Where it is gone, make a new one from the same body under the same name and
- * hydrate it. -ENODATA: there is no snapshot and @empty is not set; nothing was made then. When
- * hydrate fails the new session is deleted again.
+ * that has a verified snapshot, and is empty: it gets that one. Where it is gone, make a new one
+ * from the same body under the same name and hydrate it from the newest verified snapshot (not
+ * where it has a rootDir). -ENODATA: there is none that can be used and @empty is not set; nothing
+ * was made then. When hydrate fails the new session is deleted again.
  */
 int sbx_snapshot_resume(struct sbx_workspace *ws, const struct sbx_call *call, bool empty,
 			const struct sbx_snapshot_progress *progress, char **ret_message);

@@ -95,7 +95,7 @@ static bool collides(const struct sbx_walk *walk, const struct sbx_walk_entry *e
 	cut = g_strndup(entry->path, FIELD_BYTES - 1);
 	if (sbx_walk_find(walk, cut))
 		return true;
-	/* Sorted: those with the same 99 bytes stand together, but for what is in such directories. */
+	/* Sorted: those with the same 99 bytes stand together. */
 	for (i++; i < walk->entries->len; i++) {
 		const struct sbx_walk_entry *next = g_ptr_array_index(walk->entries, i);
 

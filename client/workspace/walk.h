@@ -34,8 +34,8 @@ int sbx_names_walk(struct sbx_names *names, const struct sbx_call *call,
 		   struct sbx_walk **ret_walk);
 void sbx_walk_free(struct sbx_walk *walk);
 
-/* What the store of names knows of it. @sure: but for what was doubted since it was seen, by a job's
- * end or sbx_names_refresh(). Never asks; clock_ns and unreadable are 0. */
+/* What the store of names knows of it. @sure: but for what was doubted since it was seen, by the
+ * end of a job or sbx_names_refresh(). Never asks; clock_ns and unreadable are 0. */
 struct sbx_walk *sbx_names_walk_known(struct sbx_names *names, bool sure);
 /* Differs from what it was before whenever what the store knows may have changed. Never asks. */
 uint64_t sbx_names_changes(struct sbx_names *names);

@@ -1,4 +1,4 @@
-"""MNT/snapshots: read with ordinary tools, removed, copied in and checked; other clients' states."""
+"""MNT/snapshots: read, removed, copied in and checked; states of other clients."""
 
 import errno
 import filecmp

@@ -1,4 +1,4 @@
-"""Sessions that sleep: what a thaw loses is put back; what can't be thawed is kept awake and safe."""
+"""Sessions that sleep: what a thaw loses is put back, what can't be thawed is kept safe."""
 
 import errno
 import os

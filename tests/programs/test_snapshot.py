@@ -10,8 +10,8 @@ import pytest
 
 from sandbox import unquote
 
-ODD = [b"plain", b"with blank", b"-dash", b"quote'\"$`", b"new\nline", b"back\\slash", "é日".encode(),
-       b"bad\xff", b"star*[?]", b":colon", b"n" * 255, b"trailing\n", b"%41"]
+ODD = [b"plain", b"with blank", b"-dash", b"quote'\"$`", b"new\nline", b"back\\slash",
+       "é日".encode(), b"bad\xff", b"star*[?]", b":colon", b"n" * 255, b"trailing\n", b"%41"]
 
 
 @pytest.fixture
@@ -85,7 +85,8 @@ def test_links(box, root):
     make(root, b"first", b"one file")
     for name in ODD:
         text = name + b"/../-x" if len(name) < 200 else name
-        words = [b"l", text, path(b"link-" + name[:200]), b"h", path(b"first"), path(b"hard-" + name[:200])]
+        words = [b"l", text, path(b"link-" + name[:200]),
+                 b"h", path(b"first"), path(b"hard-" + name[:200])]
         assert restore(box, *words) == 0
         assert restore(box, *words) == 0
         assert os.readlink(os.path.join(root, b"link-" + name[:200])) == text

@@ -1,4 +1,4 @@
-/* Receipts (client/snapshot/receipt.h): filled from an archive and two looks, printed, read back. */
+/* Receipts (client/snapshot/receipt.h): filled from an archive and two looks, printed, read. */
 #include <errno.h>
 #include <glib.h>
 #include <setjmp.h>
