@@ -491,6 +491,10 @@ int sbx_ws_setattr(struct sbx_workspace *ws, const struct sbx_call *call, const 
 		return r;
 	if (change->set & SBX_SET_MODE && change->mode & 07000)
 		return -EPERM;
+	/* The plain routes carry neither; a later PUT would forget what was promised now. */
+	if (change->set & (SBX_SET_MODE | SBX_SET_ATIME | SBX_SET_MTIME) &&
+	    !sbx_names_has_exec(ws->names))
+		return -EOPNOTSUPP;
 	/* Given to whom it belongs, as archivers do between write and close: nothing is sent for
 	 * that, so that mode and times, which come next, ride along with the bytes. */
 	if (change->set == 0)
