@@ -3,7 +3,7 @@
  *
  * A file that is opened and not cached is asked for by pack; with it come those that are likely
  * next: what follows it in the tree (its directory's later entries, the directories below them,
- * then what follows its directory), as far as listings are known. How many: twice as many each time
+ * then what follows its directory), as far as listings are known. How many: four times as many
  * as long as at least half of those guessed were used, half as many else, at most AHEAD_FILES
  * or AHEAD_BYTES.
  *
@@ -25,7 +25,7 @@
 #include "client/workspace/names.h"
 #include "client/workspace/workspace.h"
 
-#define AHEAD_FILES 128
+#define AHEAD_FILES 256
 #define AHEAD_BYTES ((uint64_t)1 << 20)
 /* What is looked at for one request, so that a miss costs no walk of a big tree. */
 #define AHEAD_ENTRIES 4000
@@ -287,7 +287,7 @@ static void batch_guess(struct batch *batch, const char *path)
 static unsigned int small_adapt_locked(struct small_files *small)
 {
 	if (2 * small->n_used >= small->n_guessed)
-		small->ahead = MIN(small->ahead * 2, (unsigned int)AHEAD_FILES);
+		small->ahead = MIN(small->ahead * 4, (unsigned int)AHEAD_FILES);
 	else
 		small->ahead = MAX(small->ahead / 2, 1u);
 	small->n_guessed = small->n_used = 0;
