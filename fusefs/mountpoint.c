@@ -80,7 +80,8 @@ int mountpoint_prepare(const char *path, char **ret_message)
 
 	if (stat(path, &st) < 0) {
 		r = -errno;
-		if (r == -ENOTCONN && mountpoint_is_ours(path)) {
+		/* What the kernel says depends on whether it was dead or was torn down. */
+		if ((r == -ENOTCONN || r == -ECONNABORTED) && mountpoint_is_ours(path)) {
 			r = mountpoint_drop(path);
 			if (r < 0) {
 				*ret_message = g_strdup_printf("%s: a dead mount is in the way and "
