@@ -170,7 +170,10 @@ remove() {
 	q=
 	[ -e "$1/alive" ] || { pgid "$1" && q=$D; }
 	life "$1" "$q"
-	if [ ! -s "$1/exit" ] && [ "$D" != 0 ] && [ -e "$1/meta.json" ]; then
+	# One without meta.json may be about to get it.
+	a=0
+	[ -e "$1/meta.json" ] || a=$(($(date +%s) - $(stat -c %Z "$1")))
+	if [ ! -s "$1/exit" ] && [ "$D" != 0 ] && { [ "$D" = 1 ] || [ $a -le 10 ]; }; then
 		printf 'r!EBUSY\0'
 	else
 		rm -rf "$1" || printf 'r!EIO\0'
