@@ -168,6 +168,7 @@ def test_crashed_is_told(host):
     assert not (session / "jobs/latest/exit").exists()
 
 
+@pytest.mark.root
 def test_ctl(place):
     mount, session = place
     assert sbxfs("ctl", session, "refresh").returncode == 0
@@ -191,6 +192,7 @@ def test_ctl(place):
     assert status(mount / "dev2")["last"].startswith("refresh: ok")
 
 
+@pytest.mark.root
 def test_ls(place):
     mount, _ = place
     (mount / "dev2").mkdir()

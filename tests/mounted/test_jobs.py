@@ -666,3 +666,31 @@ def test_jobs_in_the_layouts_own_form(host):
         for process in (runs, ends):
             process.kill()
             process.wait()
+
+
+def test_another_root_is_read_where_it_is_named(make, tmp_path):
+    root = tmp_path / "their jobs"
+    lay(root / "1700000000000-abc", meta_json='{"jobId": "1700000000000-abc", "pgid": 999999, '
+        '"createdAt": "2023-11-14T22:13:20.000Z", "version": 1}', output_log="theirs", exit="0\n")
+    _, _, session = make(options=[f"jobs_root={root}"])
+    assert ids(session) == ["1700000000000-abc"]
+    job = session / "jobs/1700000000000-abc"
+    assert (job / "output.log").read_text() == "theirs"
+    assert status(job)["state"] == "exited"
+    _, _, without = make()
+    assert ids(without) == []
+
+
+@pytest.mark.slow
+def test_a_start_without_a_sign_has_crashed(host):
+    server, _, session = host
+    start(session, '{"command": "true", "id": "ours"}')
+    (workspace(server, session) / ".sbxfs/jobs/silent").mkdir()
+    time.sleep(1.1)
+    job = session / "jobs/silent"
+    assert status(job)["state"] == "starting"
+    assert fails(os.rmdir, job) == errno.EBUSY
+    wait_for(lambda: status(job)["state"] == "crashed", 20)
+    assert not (job / "exit").exists()
+    os.rmdir(job)
+    assert ids(session) == ["ours"]
