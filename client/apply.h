@@ -105,8 +105,8 @@ int sbx_apply_create(struct sbx_apply_request *req, const char *path, uint32_t m
 /* ESTALE unless path is this file now (ENOENT when it is gone); for what follows with AND. */
 int sbx_apply_expect(struct sbx_apply_request *req, const char *path, uint64_t dev, uint64_t ino,
 		     unsigned flags);
-/* SBX_WORK_DIR's subdirectory `dir` loses files not touched for `minutes` (0: all); with a mark (may
- * be NULL; letters and digits) only those whose names begin with it. */
+/* SBX_WORK_DIR's subdirectory `dir` loses files not touched for `minutes` (0: all); with a mark
+ * (may be NULL; letters and digits) only those whose names begin with it. */
 int sbx_apply_sweep(struct sbx_apply_request *req, const char *dir, unsigned minutes,
 		    const char *mark, unsigned flags);
 

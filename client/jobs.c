@@ -445,6 +445,8 @@ static int jobs_list_once(struct sbx_jobs *jobs, const struct sbx_call *call)
 
 int jobs_refresh_list(struct sbx_jobs *jobs, const struct sbx_call *call, int64_t not_before_ms)
 {
+	struct sbx_failure failure;
+	struct sbx_call own = *call;
 	struct sbx_wait wait;
 	int r;
 
@@ -459,11 +461,22 @@ int jobs_refresh_list(struct sbx_jobs *jobs, const struct sbx_call *call, int64_
 			continue;
 		}
 		jobs->listing = true;
+		/* No job runs while the session is asleep: what is known is as it was. */
+		own.no_wake = jobs->listed_ms != 0 &&
+			      jobs->listed_epoch == sbx_session_epoch(jobs->session);
+		own.failure = &failure;
+		memset(&failure, 0, sizeof(failure));
 		pthread_mutex_unlock(&jobs->lock);
-		r = jobs_list_once(jobs, call);
+		r = jobs_list_once(jobs, &own);
+		if (r < 0 && call->failure)
+			*call->failure = failure;
 		pthread_mutex_lock(&jobs->lock);
 		jobs->listing = false;
 		pthread_cond_broadcast(&jobs->changed);
+		if (r == -ESTALE && own.no_wake && failure.session_not_found) {
+			r = 0;
+			break;
+		}
 	}
 	pthread_mutex_unlock(&jobs->lock);
 	sbx_wait_end(&wait);

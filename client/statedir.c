@@ -266,7 +266,7 @@ int sbx_statedir_replace(int dirfd, const char *name, const void *data, size_t l
 }
 
 int sbx_statedir_read(int dirfd, const char *name, size_t max_bytes, char **ret_data,
-		  size_t *ret_len_bytes)
+		      size_t *ret_len_bytes)
 {
 	g_autofree char *data = NULL;
 	struct stat st;

@@ -252,8 +252,8 @@ static int tree_setattr(struct op *op, struct node *node, struct handle *handle,
 		  (change->set & OP_SET_ATIME_NOW ? SBX_SET_ATIME_NOW : 0) |
 		  (change->set & OP_SET_MTIME_NOW ? SBX_SET_MTIME_NOW : 0);
 	r = node_path(op->fs->nodes, node, &path);
-	if (set.set == 0 && (r < 0 || in_sandbox_root(path) ||
-			     node_state(op->fs->nodes, node) != NODE_LIVE))
+	if (set.set == 0 &&
+	    (r < 0 || in_sandbox_root(path) || node_state(op->fs->nodes, node) != NODE_LIVE))
 		return tree_getattr(op, node, ret_st, ret_valid_ms);
 	if (r < 0 || node_state(op->fs->nodes, node) != NODE_LIVE) {
 		/* It has no name any more: only an open file can be changed. */

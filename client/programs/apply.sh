@@ -353,7 +353,8 @@ do_expect() {
 # do_sweep DIRECTORY MINUTES MARK
 do_sweep() {
 	if [ "$2" -gt 0 ]; then
-		run find .sbxfs/"$1" ! -type d -name "$3*" ! -name "$id" -mmin "+$2" -exec rm -f {} +
+		run find .sbxfs/"$1" ! -type d -name "$3*" ! -name "$id" -mmin "+$2" \
+			-exec rm -f {} +
 	else
 		run find .sbxfs/"$1" ! -type d -name "$3*" ! -name "$id" -exec rm -f {} +
 	fi

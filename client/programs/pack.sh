@@ -97,6 +97,7 @@ held() {
 }
 
 if [ "$count" -eq 1 ] && [ -n "$ok" ] && held "$D"; then
+	# shellcheck disable=SC2034 # the programs' lists of paths name it
 	q1=/proc/self/fd/3 L=-L
 fi
 

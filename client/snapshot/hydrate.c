@@ -448,8 +448,10 @@ static int resume_gone(struct sbx_workspace *ws, const struct sbx_call *call, st
 	/* Requests of others wait until all is there. */
 	mending.mending = true;
 	if (laying) {
+		/* cppcheck-suppress autoVariables ; taken back below */
 		laying->call = &mending;
 		r = laying_run(laying, true, ret_message);
+		laying->call = call;
 	}
 	if (r < 0) {
 		sbx_session_renew_undo(session, call);

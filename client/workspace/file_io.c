@@ -296,8 +296,8 @@ static bool node_stat_publishes(struct sbx_node_file *node, pid_t pid)
 }
 
 /*
- * The program that made, truncated or wrote the file has closed it, and what is still owed takes one
- * request: its attributes are the sandbox's in a moment. What could not be sent is not waited
+ * The program that made, truncated or wrote the file has closed it, and what is still owed takes
+ * one request: its attributes are the sandbox's in a moment. What could not be sent is not waited
  * for.
  */
 static bool node_is_left_locked(const struct sbx_node_file *node)
@@ -309,8 +309,9 @@ static bool node_is_left_locked(const struct sbx_node_file *node)
 		const struct sbx_file *file = link->data;
 
 		/* The kernel tells of the last close when the program has long gone on. */
-		if (file->writable && (node->written || file->opener <= 0 ||
-				       !sbx_process_is_dead(file->opener)))
+		if (!file->writable)
+			continue;
+		if (node->written || file->opener <= 0 || !sbx_process_is_dead(file->opener))
 			return false;
 	}
 	return true;

@@ -343,7 +343,8 @@ static void learn_cost_locked(struct sbx_names *names, int64_t took_us, size_t n
 {
 	double cost_us;
 
-	/* A look that takes longer than ttl would be stale as it comes, and asked for without end. */
+	/* A look that takes longer than ttl would be stale as it comes, and asked for without
+	 * end. */
 	atomic_store(&names->slow_us, n_entries >= SLOW_ENTRIES ? MIN(took_us, SLOW_US_MAX) : 0);
 	names->fastest_us = names->fastest_us == 0 ? took_us : MIN(names->fastest_us, took_us);
 	if (n_entries < 1000)

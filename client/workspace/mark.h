@@ -1,11 +1,11 @@
 /*
  * mark - by which files of one client in the sandbox's .sbxfs/ are told from another's.
  *
- * What is staged or set aside there bears the mark of its client: random digits, made with the first
- * such name. A file MARK.client of the spool directory, flock'ed by the client's process, says that
- * the client lives. It is removed at the end, unless something may be left in the sandbox; of a
- * client that was killed it stays. Who holds the session's lock has the sandbox swept of what bears
- * the mark of a dead client.
+ * What is staged or set aside there bears the mark of its client: random digits, made with the
+ * first such name. A file MARK.client of the spool directory, flock'ed by the client's process,
+ * says that the client lives. It is removed at the end, unless something may be left in the
+ * sandbox; of a client that was killed it stays. Who holds the session's lock has the sandbox swept
+ * of what bears the mark of a dead client.
  *
  * Locking: a lock of its own, innermost. Blocks on the local disk only.
  */

@@ -12,8 +12,9 @@
  * bound left out is scanned by directory when touched. A complete, fresh directory answers stat,
  * lookup and failed lookup without a request. Answers of apply update the store at once.
  *
- * Where a look at what is in use takes longer than ttl (a directory of 200,000 files), what is shown
- * is as old as twice that look at most: it would be stale as it comes, and asked for without end.
+ * Where a look at what is in use takes longer than ttl (a directory of 200,000 files), what is
+ * shown is as old as twice that look at most: it would be stale as it comes, and asked for without
+ * end.
  *
  * Write epoch: an answer that was asked for before a mutation of the same directory was applied is
  * not put over what the mutation said.

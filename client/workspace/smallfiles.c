@@ -372,8 +372,8 @@ static void small_ask(struct small_files *small, const struct sbx_call *call, st
 	g_ptr_array_unref(batch.flights);
 }
 
-/* The whole file by the plain route: without exec, or where it never stands still. Nothing proves it,
- * so it serves this open. */
+/* The whole file by the plain route: without exec, or where it never stands still. Nothing proves
+ * it, so it serves this open. */
 struct plain_get {
 	uint64_t size;
 	struct sbx_blob *blob;

@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 
+from sbxtest.fixtures import quick_kinds
 from sbxtest.timing import wait_for
 
 GIB = 1 << 30
@@ -114,6 +115,7 @@ def test_reading_here_and_there_in_a_file(place, big):
     assert wire_bytes(place, mark) < 1 << 18
 
 
+@quick_kinds
 def test_a_big_file_both_ways(place):
     data = os.urandom(20 << 20)
     (place.work / "f").write_bytes(data)

@@ -251,7 +251,7 @@ def test_times_after_close_are_the_sandboxes(start_place, way, there):
 
 
 def test_the_other_name_shows_what_one_was_given(start_place):
-    """Also what is not sent yet: of a truncation when it is closed, of the rest while it is open."""
+    """Also what is not sent yet: a truncation that is closed, a write to an open file."""
     place = start_place("gnu-host")
     for turn in range(20):
         (place.fs / f"a{turn}").write_bytes(b"before" * 1000)

@@ -8,6 +8,7 @@ import threading
 import pytest
 
 from sbxtest import leftovers
+from sbxtest.fixtures import quick_kinds
 from sbxtest.process import is_running
 from sbxtest.timing import wait_for
 
@@ -17,6 +18,7 @@ def kept(place):
     return [name for name in leftovers(place) if not name.startswith("ops/")]
 
 
+@quick_kinds
 def test_git_in_the_sandbox_sees_nothing_of_ours(place):
     """git status there, over and over, while files are saved here in every way."""
     place.inside("git init -q; echo 1 >f; head -c 300000 /dev/urandom >big; git add f big; "

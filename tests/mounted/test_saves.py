@@ -9,6 +9,7 @@ import time
 import pytest
 
 from sbxtest import leftovers
+from sbxtest.fixtures import quick_kinds
 from sbxtest.timing import wait_for
 
 # Reads the file over and over until `stop` is there; says how often, and what was not whole.
@@ -64,6 +65,7 @@ SAVES = {
 }
 
 
+@quick_kinds
 @pytest.mark.parametrize("shell", ["bash", "dash"])
 def test_truncating_saves_are_whole(place, shell):
     """300 saves of alternating contents by a shell's redirection, one request each."""
@@ -105,6 +107,7 @@ def test_saves_of_each_kind_are_whole(start_place, how, length):
     assert leftovers(place) == [] or all(name.startswith("ops/") for name in leftovers(place))
 
 
+@quick_kinds
 def test_children_of_a_shell_that_holds_a_file_open(place):
     """Each child's end is a FLUSH; that of the shell counts."""
     mark = place.log_mark()
@@ -160,6 +163,7 @@ def test_appends_of_a_file_that_stays_open(place):
     assert (place.root / "whole").read_text() == "half and half"
 
 
+@quick_kinds
 def test_a_new_file_that_is_held_open(place):
     """dd that takes long: nothing of the file is seen before it is whole."""
     seconds = 20 if os.environ.get("SBX_SLOW") == "1" else 4

@@ -8,6 +8,8 @@ import tarfile
 
 import pytest
 
+from sbxtest.fixtures import quick_kinds
+
 PACKAGES = {
     "alpha": {"package.json": json.dumps({"name": "alpha", "version": "1.0.0",
                                           "bin": {"alpha": "bin/run.js"},
@@ -41,6 +43,7 @@ CI = ["npm", "ci", "--offline", "--no-audit", "--no-fund", "--no-update-notifier
       "error"]
 
 
+@quick_kinds
 def test_npm(place):
     """npm ci on the mount, then in the sandbox; its links are `../alpha/bin/run.js`."""
     write_project(place.work / "project")

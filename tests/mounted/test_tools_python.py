@@ -11,6 +11,8 @@ import zipfile
 
 import pytest
 
+from sbxtest.fixtures import quick_kinds
+
 
 def test_write_temporary_and_replace(place):
     for index in range(5):
@@ -47,6 +49,7 @@ def test_unlinked_and_renamed_while_open(place):
     assert os.listdir(place.fs) == ["kept"]
 
 
+@quick_kinds
 def test_directories_that_come_and_go(place):
     with tempfile.TemporaryDirectory(dir=place.fs) as top:
         for index in range(5):
@@ -99,6 +102,7 @@ def test_seek_truncate_and_append(place):
     assert (place.root / "f").read_bytes() == b"012"
 
 
+@quick_kinds
 def test_zip_and_compile(place):
     with zipfile.ZipFile(place.fs / "a.zip", "w") as archive:
         for index in range(20):
@@ -146,7 +150,7 @@ def test_locks(place):
 
 
 def test_copying_inside_the_sandbox(place):
-    """cp asks the kernel to copy: no content comes over the wire. A program that copies does not."""
+    """cp asks the kernel to copy: no content on the wire. A program that copies itself does not."""
     data = os.urandom(3 << 20)
     (place.root / "big").write_bytes(data)
     place.fresh()

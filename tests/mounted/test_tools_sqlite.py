@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from sbxtest.fixtures import quick_kinds
 from sbxtest.timing import wait_for
 
 WRITERS = 4
@@ -54,6 +55,7 @@ def check(place, path=None):
     assert query(place, "SELECT n = (SELECT count(*) FROM t) FROM total", path) == "1"
 
 
+@quick_kinds
 @pytest.mark.parametrize("mode", ["DELETE", "WAL"])
 def test_writers(place, mode):
     query(place, SCHEMA.format(mode))
@@ -71,6 +73,7 @@ def test_writers(place, mode):
         "ok", str(WRITERS * ROWS)]
 
 
+@quick_kinds
 @pytest.mark.parametrize("mode", ["DELETE", "TRUNCATE", "PERSIST", "WAL"])
 def test_a_killed_writer(place, mode):
     """What it had said to be committed is there, what it had not is there whole or not at all."""

@@ -42,8 +42,11 @@ static int fixture_setup(void **state)
 static int fixture_teardown(void **state)
 {
 	struct fixture *fix = *state;
-	g_autofree char *command = g_strdup_printf("rm -rf -- '%s'", fix->dir);
-	int r = system(command);
+	const char *argv[] = { "rm", "-rf", "--", fix->dir, NULL };
+	int r = g_spawn_sync(NULL, (char **)argv, NULL, G_SPAWN_SEARCH_PATH, NULL, NULL, NULL, NULL,
+			     NULL, NULL) ?
+			0 :
+			-1;
 
 	sbx_statedir_close(fix->statedir);
 	g_free(fix->dir);

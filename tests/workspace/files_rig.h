@@ -1,6 +1,6 @@
 /*
- * files_rig - what the tests of open files share: a workspace over a running sbxd, and short ways to
- * write, save and read a file of it, here and in the server's directory.
+ * files_rig - what the tests of open files share: a workspace over a running sbxd, and short ways
+ * to write, save and read a file of it, here and in the server's directory.
  */
 #ifndef SBX_TESTS_FILES_RIG_H
 #define SBX_TESTS_FILES_RIG_H

@@ -35,13 +35,18 @@ def start_place(start_sbxd, start_mount):
         yield start
 
 
-def _kind(name: str):
-    # Every tool set and profile in an ordinary run; all pairs in a slow one.
-    return pytest.param(name, marks=[pytest.mark.slow] if name in ("gnu-host", "busybox-overlay")
-                        else [])
+def _kinds(*ordinary: str):
+    # All of them in a slow run.
+    return [pytest.param(name, marks=[] if name in ordinary else [pytest.mark.slow])
+            for name in KINDS]
 
 
-@pytest.fixture(params=[_kind(name) for name in KINDS])
+@pytest.fixture(params=_kinds("gnu-host-uid", "gnu-overlay", "busybox-host"))
 def place(request, start_place):
-    """A Place of each kind."""
+    """A Place of each kind, so that every tool set and profile is met."""
     return start_place(request.param)
+
+
+# For tests of many requests: in a jail, where a command takes long to start, in a slow run only.
+quick_kinds = pytest.mark.parametrize("place", _kinds("gnu-host-uid", "busybox-host"),
+                                      indirect=True)

@@ -1,6 +1,7 @@
 """A mounted session seen from both sides: by programs of this machine and by the sandbox's."""
 
 import os
+import signal
 import subprocess
 import tempfile
 from pathlib import Path
@@ -69,16 +70,21 @@ class Place:
     def env(self, **more) -> dict:
         return {**self._env, "HOME": str(self.home), **more}
 
-    def run(self, *words, cwd=None, seconds: float = 60, status=0, **fields) -> str:
+    def run(self, *words, cwd=None, seconds: float = 60, status=0) -> str:
         """Runs a program of this machine, in fs unless cwd says otherwise; its output."""
-        done = subprocess.run(
-            [str(word) for word in words], cwd=cwd or self.fs, env=self.env(),
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            errors="surrogateescape", timeout=scale(seconds), **fields)
-        if status is not None and done.returncode != status:
-            raise CommandError(f"{' '.join(map(str, words))}: {done.returncode}\n{done.stdout}\n"
+        with subprocess.Popen(
+                [str(word) for word in words], cwd=cwd or self.fs, env=self.env(),
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                text=True, errors="surrogateescape", start_new_session=True) as process:
+            try:
+                output = process.communicate(timeout=scale(seconds))[0]
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                raise
+        if status is not None and process.returncode != status:
+            raise CommandError(f"{' '.join(map(str, words))}: {process.returncode}\n{output}\n"
                                f"errors: {self.errors()}")
-        return done.stdout
+        return output
 
     def sh(self, script: str, **fields) -> str:
         return self.run("bash", "-ec", script, **fields)

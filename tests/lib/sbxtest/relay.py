@@ -55,7 +55,8 @@ class Relay:
     def ask(self, method, target, body, headers):
         fields = {name: value for name, value in headers.items()
                   if name.lower() in ("authorization", "content-type")}
-        connection = http.client.HTTPConnection(self._target.hostname, self._target.port, timeout=60)
+        connection = http.client.HTTPConnection(self._target.hostname, self._target.port,
+                                                timeout=60)
         try:
             connection.request(method, target, body, fields)
             reply = connection.getresponse()
