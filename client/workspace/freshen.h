@@ -9,8 +9,8 @@
  *   nothing known of the directory   its whole tree, breadth first, bounded, and with it those that
  *                                    a walk would come to next of which nothing is known either
  *   known                            what changed since, of it and of a group: directories that a
- *                                    walk would come to next, those used in the last 10 s, and
- *                                    others that are known as long as that is cheap
+ *                                    walk would come to next, and others that are known, those
+ *                                    used last first, as long as that is cheap
  *   known, but not since when        its listing
  * Those ahead of a walk are more with each flight that turns out to have been part of one. The
  * group is bounded by what looking at it costs the sandbox, measured as the time of an answer less

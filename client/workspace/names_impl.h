@@ -21,7 +21,6 @@
 #include "client/workspace/meta.h"
 #include "client/workspace/names.h"
 
-#define SBX_NAMES_USED_US (10 * INT64_C(1000000)) /* "recently used": revalidated together */
 
 struct sbx_names {
 	/* Set once. */

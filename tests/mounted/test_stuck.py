@@ -278,3 +278,44 @@ def test_threads_of_one_session_are_bounded(server, start_mount):
     for thread in threads:
         thread.join()
     assert len(results) == 1000
+
+
+def test_what_hangs_in_the_sandboxes_root_hangs_nobody_else(start_sbxd, start_mount):
+    """A mount there that does not answer, as one over a network may: here another of ours."""
+    other_server = start_sbxd()
+    other = start_mount(other_server.url, ["timeout=10"])
+    (other / "far").mkdir()
+    (other / "far/fs/f").write_text("x")
+    server = start_sbxd()
+    mount = start_mount(server.url, ["timeout=6"])
+    (mount / "dev1").mkdir()
+    for name in ("d", "e"):
+        (mount / "dev1/fs" / name).mkdir()
+        (mount / f"dev1/fs/{name}/f").write_text(name)
+    far = mount / "dev1/.sbxfs-root" / str(other / "far/fs").lstrip("/")
+    assert os.listdir(far) == ["f"]
+    other_server.set_faults("*:*:blackhole")
+    time.sleep(1.2)
+    hanging = [start(["ls", far / name])[0] for name in (".", "none", "f") * 4]
+    try:
+        time.sleep(0.3)
+        assert any(process.poll() is None for process in hanging)
+        longest, end = 0, time.monotonic() + 4
+        while time.monotonic() < end:
+            begin = time.monotonic()
+            assert (mount / "dev1/fs/d/f").read_text() == "d"
+            assert os.listdir(mount / "dev1/fs/e") == ["f"]
+            (mount / "dev1/fs/new").write_text("new")
+            assert not (mount / "dev1/fs/none").exists()
+            longest = max(longest, time.monotonic() - begin)
+            time.sleep(0.3)
+        assert longest < scale(1)
+    finally:
+        other_server.set_faults()
+        for process in hanging:
+            process.kill()
+            process.wait()
+    # The sandbox's own programs, which stood in it, end now that they are answered.
+    wait_for(lambda: subprocess.run(["fusermount3", "-u", other.mnt], check=False,
+                                    capture_output=True).returncode == 0, 15)
+    other.wait_gone()

@@ -44,9 +44,9 @@ static int fixture_teardown(void **state)
 	struct fixture *fix = *state;
 	const char *argv[] = { "rm", "-rf", "--", fix->dir, NULL };
 	int r = g_spawn_sync(NULL, (char **)argv, NULL, G_SPAWN_SEARCH_PATH, NULL, NULL, NULL, NULL,
-			     NULL, NULL) ?
-			0 :
-			-1;
+			     NULL, NULL)
+			? 0
+			: -1;
 
 	sbx_statedir_close(fix->statedir);
 	g_free(fix->dir);
