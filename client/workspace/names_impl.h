@@ -21,7 +21,6 @@
 #include "client/workspace/meta.h"
 #include "client/workspace/names.h"
 
-
 struct sbx_names {
 	/* Set once. */
 	struct sbx_session *session; /* own reference */
