@@ -235,6 +235,7 @@ static void test_append(void **state)
 static void test_small_reads(void **state)
 {
 	struct fixture f;
+	int64_t begun_ms;
 	size_t before;
 
 	open_with(&f, tools_args(state), 1000);
@@ -259,6 +260,7 @@ static void test_small_reads(void **state)
 	mount_ws(&f);
 	warm(&f);
 	before = requests(&f);
+	begun_ms = sbx_clock_ms();
 	for (int i = 0; i < 1000; i += 7) {
 		g_autofree char *path =
 			g_strdup_printf("d/%c/%d%d", 'a' + i / 100, i / 10 % 10, i % 10);
@@ -268,7 +270,8 @@ static void test_small_reads(void **state)
 		assert_reads(&f, path, want);
 	}
 	print_message("again: %zu requests\n", requests(&f) - before);
-	assert_true(requests(&f) - before <= 3);
+	/* A look a second keeps what is shown fresh, however slow this machine is. */
+	assert_true(requests(&f) - before <= 3 + (size_t)(sbx_clock_ms() - begun_ms) / 1000);
 	/* What the sandbox changes is seen. */
 	rig_sh(&f.rig, "echo changed >d/a/00");
 	g_usleep(1100000);
