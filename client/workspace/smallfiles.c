@@ -27,6 +27,7 @@
 
 #define AHEAD_FILES 256
 #define AHEAD_BYTES ((uint64_t)1 << 20)
+#define PAUSE_MS    1000
 /* What is looked at for one request, so that a miss costs no walk of a big tree. */
 #define AHEAD_ENTRIES 4000
 #define AHEAD_DIRS    64
@@ -56,6 +57,7 @@ struct small_files {
 	uint64_t kept_bytes; /* of flights that are done */
 	GHashTable *guesses; /* struct sbx_version * -> itself: fetched ahead, not used yet */
 	unsigned int ahead; /* how many files one request asks for */
+	int64_t adapted_ms; /* when the last guess was made */
 	unsigned int n_guessed; /* since ahead was last changed */
 	unsigned int n_used; /* of these */
 };
@@ -286,7 +288,21 @@ static void batch_guess(struct batch *batch, const char *path)
 /* How far to look ahead now, from how good the last guesses were. */
 static unsigned int small_adapt_locked(struct small_files *small)
 {
-	if (2 * small->n_used >= small->n_guessed)
+	int64_t now_ms = sbx_clock_ms();
+
+	bool begins = now_ms - small->adapted_ms > PAUSE_MS;
+
+	small->adapted_ms = now_ms;
+	/* After a pause another walk begins, if it is one: its first open guesses nothing. */
+	if (begins) {
+		small->ahead = 1;
+		small->n_guessed = small->n_used = 0;
+		return small->ahead;
+	}
+	/* One open alone is no walk through a directory: a first guess is small. */
+	if (small->n_guessed == 0)
+		small->ahead = MIN(small->ahead * 2, (unsigned int)AHEAD_FILES);
+	else if (2 * small->n_used >= small->n_guessed)
 		small->ahead = MIN(small->ahead * 4, (unsigned int)AHEAD_FILES);
 	else
 		small->ahead = MAX(small->ahead / 2, 1u);
