@@ -5,7 +5,8 @@
  * directory is `complete` when its whole listing is known; it is fresh until `validated + ttl`.
  * How a listing becomes fresh, stale and fresh again:
  *
- *   unknown ──scan──▶ fresh ──ttl──▶ stale ──"changed since" (one request for a group of directories,
+ *   unknown ──scan──▶ fresh ──ttl──▶ stale ──"changed since" (one request for a group of
+ * directories,
  *   those used last first, whatever number of callers wait)──▶ fresh
  *
  * First use of a session scans the whole tree in one request, breadth first, bounded; what the
