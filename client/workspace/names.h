@@ -6,8 +6,7 @@
  * How a listing becomes fresh, stale and fresh again:
  *
  *   unknown ──scan──▶ fresh ──ttl──▶ stale ──"changed since" (one request for a group of
- * directories,
- *   those used last first, whatever number of callers wait)──▶ fresh
+ *   directories, those used last first, whatever number of callers wait)──▶ fresh
  *
  * First use of a session scans the whole tree in one request, breadth first, bounded; what the
  * bound left out is scanned by directory when touched. A complete, fresh directory answers stat,
