@@ -167,7 +167,10 @@ static int jobs_prune(void *arg)
 			if (!job->mine || !sbx_job_state_is_final(job->state))
 				continue;
 			ended++;
-			if (!oldest || job->started_ms < oldest->started_ms)
+			/* The sandbox tells whole seconds; ids sort by time within one. */
+			if (!oldest || job->started_ms < oldest->started_ms ||
+			    (job->started_ms == oldest->started_ms &&
+			     strcmp(job->id, oldest->id) < 0))
 				oldest = job;
 		}
 		if (ended > jobs->options.keep)

@@ -203,6 +203,8 @@ def test_hydrate_is_busy(start_place):
 def test_while_files_change(start_place):
     """A job that makes, changes and removes 50 files a second: what comes back is compared."""
     place = start_place()
+    # Big enough that some files change while the archive is made, on a quick machine too.
+    (place.root / "big").write_bytes(os.urandom(128 << 20))
     (place.mount / "dev1/jobs/new").write_text(
         "mkdir -p w; i=0; while [ $i -lt 3000 ]; do i=$((i+1)); date >w/$((i % 200)); "
         "rm -f w/$(((i + 77) % 200)); sleep 0.02; done\n")
