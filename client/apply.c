@@ -2,11 +2,10 @@
 
 #include <errno.h>
 #include <string.h>
-#include <sys/stat.h>
 
+#include "client/apply_impl.h"
 #include "client/record.h"
 
-#define REPLY_BYTES_MAX ((size_t)64 << 20)
 #define NS_PER_S	INT64_C(1000000000)
 #define NEW_FILE_MODE	0644
 /* One request in so many sweeps old outcomes away. */
@@ -18,21 +17,6 @@
 #define ARMOUR_PIECE_CHARS (96 * 1024)
 /* One append is one write of this size at most. */
 #define APPEND_BYTES_MAX ((uint64_t)8 << 20)
-#define TEXT_BYTES_MAX	 400
-
-struct sbx_apply_request {
-	struct sbx_program_request program;
-	char opid[SBX_OPID_CHARS + 1];
-	GPtrArray *words; /* char *, of the operations: VERB COUNT ARG... */
-	GPtrArray *paths; /* char *, all that are named, as in program.h */
-	GHashTable *path_index;
-	GByteArray *reported; /* per path: whether its attributes are wanted */
-	size_t words_bytes;
-	size_t paths_bytes;
-	unsigned count;
-	int error; /* why it could not even begin, or be sealed */
-	bool sealed;
-};
 
 /* An operation as it is put together; joins the request whole or not at all. */
 struct draft {
@@ -571,6 +555,23 @@ int sbx_apply_copy(struct sbx_apply_request *req, const char *source, uint64_t s
 	return draft_end(&draft, "copy", flags);
 }
 
+int sbx_apply_survey(struct sbx_apply_request *req, const struct sbx_scan_request *scan)
+{
+	const char *const *args;
+	size_t n = sbx_program_request_args(&scan->program, &args);
+	size_t bytes = 0;
+
+	for (size_t i = 0; i < n; i++)
+		bytes += strlen(args[i]) + 1 + 8;
+	if (req->sealed || req->survey != NULL ||
+	    req->program.command_bytes + req->paths_bytes + req->words_bytes + bytes + 128 >
+		    req->program.limits.command_bytes)
+		return -E2BIG;
+	req->words_bytes += bytes;
+	req->survey = scan;
+	return 0;
+}
+
 /* "-" before a path: its attributes are not wanted. */
 static char *path_word(const struct sbx_apply_request *req, guint i)
 {
@@ -583,12 +584,20 @@ static int seal(struct sbx_apply_request *req)
 {
 	struct sbx_program_request *program = &req->program;
 	bool sweep = g_str_hash(req->opid) % SWEEP_EVERY == 0;
+	const char *const *words = NULL;
+	size_t n_words = 0;
 	int error = req->error;
 
 	if (error == 0)
 		error = sbx_program_request_add(program, req->opid);
 	if (error == 0)
 		error = sbx_program_request_add(program, sweep ? "1" : "0");
+	if (req->survey != NULL)
+		n_words = sbx_program_request_args(&req->survey->program, &words);
+	if (error == 0)
+		error = sbx_program_request_addf(program, "%zu", n_words);
+	for (size_t i = 0; i < n_words && error == 0; i++)
+		error = sbx_program_request_add(program, words[i]);
 	if (error == 0)
 		error = sbx_program_request_addf(program, "%u", req->paths->len);
 	for (guint i = 0; i < req->paths->len && error == 0; i++)
@@ -609,166 +618,4 @@ const char *const *sbx_apply_argv(struct sbx_apply_request *req, int *ret_error)
 		return NULL;
 	}
 	return sbx_program_request_argv(&req->program);
-}
-
-static void result_clear(gpointer data)
-{
-	struct sbx_apply_result *result = data;
-
-	g_free(result->text);
-}
-
-static void path_free(gpointer data)
-{
-	struct sbx_apply_path *path = data;
-
-	g_free(path->path);
-	g_free(path->link);
-	g_free(path);
-}
-
-/* At most TEXT_BYTES_MAX of it, what is not printable as \\xNN. */
-static char *printable(const char *text)
-{
-	GString *shown = g_string_new(NULL);
-
-	for (; *text != '\0' && shown->len < TEXT_BYTES_MAX; text++) {
-		if (*text >= 0x20 && *text <= 0x7e)
-			g_string_append_c(shown, *text);
-		else
-			g_string_append_printf(shown, "\\x%02x", (uint8_t)*text);
-	}
-	return g_string_free(shown, FALSE);
-}
-
-static int take_result(struct sbx_reader *reader, struct sbx_apply_reply *reply)
-{
-	struct sbx_apply_result result = { .error = 0 };
-	char *flags;
-	char *why;
-	int error = sbx_reader_string(reader, 'r', &flags);
-
-	if (error == 0)
-		error = sbx_reader_string(reader, 0, &why);
-	if (error < 0)
-		return error;
-	result.in_place = strchr(flags + 1, 'i') != NULL;
-	result.set_aside = strchr(flags + 1, 'h') != NULL;
-	if (why[0] != '\0') {
-		result.error = sbx_program_errno(why);
-		result.text = printable(why);
-	}
-	g_array_append_val(reply->results, result);
-	return 0;
-}
-
-static int take_attributes(struct sbx_reader *reader, struct sbx_apply_reply *reply)
-{
-	struct sbx_record record;
-	struct sbx_apply_path *path;
-	int error = sbx_reader_record(reader, &record);
-
-	if (error < 0)
-		return error;
-	path = g_hash_table_lookup(reply->by_path, record.path);
-	if (path == NULL)
-		return -EBADMSG;
-	path->present = true;
-	path->attr = record.attr;
-	g_free(path->link);
-	path->link = g_strdup(record.link);
-	return 0;
-}
-
-static int take_records(GByteArray *section, struct sbx_apply_reply *reply)
-{
-	struct sbx_reader reader = { (char *)section->data, (char *)section->data + section->len };
-	int error = 0;
-
-	while (error == 0) {
-		char *text;
-
-		switch (sbx_reader_peek(&reader)) {
-		case 'o':
-			error = sbx_reader_string(&reader, 'o', &text);
-			reply->not_kept = true;
-			break;
-		case 'r':
-			error = take_result(&reader, reply);
-			break;
-		case 'a':
-		case 'b':
-			error = take_attributes(&reader, reply);
-			break;
-		case 'e':
-			error = sbx_reader_string(&reader, 'e', &text);
-			if (error == 0 && (text[1] != '\0' || reader.at != reader.end))
-				error = -EBADMSG;
-			return error;
-		default:
-			error = -EBADMSG;
-		}
-	}
-	return error;
-}
-
-static struct sbx_apply_reply *reply_new(const struct sbx_apply_request *req)
-{
-	struct sbx_apply_reply *reply = g_new0(struct sbx_apply_reply, 1);
-
-	reply->results = g_array_new(FALSE, FALSE, sizeof(struct sbx_apply_result));
-	g_array_set_clear_func(reply->results, result_clear);
-	reply->paths = g_ptr_array_new_with_free_func(path_free);
-	reply->by_path = g_hash_table_new(g_str_hash, g_str_equal);
-	for (guint i = 0; i < req->paths->len; i++) {
-		struct sbx_apply_path *path;
-
-		if (!req->reported->data[i])
-			continue;
-		path = g_new0(struct sbx_apply_path, 1);
-		path->path = g_strdup(req->paths->pdata[i]);
-		g_ptr_array_add(reply->paths, path);
-		g_hash_table_insert(reply->by_path, path->path, path);
-	}
-	return reply;
-}
-
-int sbx_apply_decode(const struct sbx_apply_request *req, const char *out, size_t out_len,
-		     struct sbx_apply_reply **ret_reply)
-{
-	struct sbx_apply_reply *reply;
-	struct sbx_program_answer answer;
-	int error = sbx_program_unframe(out, out_len, req->program.nonce, REPLY_BYTES_MAX, &answer);
-
-	if (error < 0)
-		return error;
-	reply = reply_new(req);
-	/* A second section marks the answer of an earlier run. */
-	reply->repeated = answer.sections == 2;
-	error = answer.sections <= 2 ? take_records(answer.section[0], reply) : -EBADMSG;
-	if (error == 0 && reply->results->len != req->count)
-		error = -EBADMSG;
-	sbx_program_answer_clear(&answer);
-	if (error < 0) {
-		sbx_apply_reply_free(reply);
-		return error;
-	}
-	*ret_reply = reply;
-	return 0;
-}
-
-void sbx_apply_reply_free(struct sbx_apply_reply *reply)
-{
-	if (reply == NULL)
-		return;
-	g_hash_table_unref(reply->by_path);
-	g_ptr_array_unref(reply->paths);
-	g_array_unref(reply->results);
-	g_free(reply);
-}
-
-const struct sbx_apply_path *sbx_apply_reply_path(const struct sbx_apply_reply *reply,
-						  const char *path)
-{
-	return g_hash_table_lookup(reply->by_path, sbx_record_path(path));
 }

@@ -25,6 +25,7 @@
 
 #include "client/attr.h"
 #include "client/program.h"
+#include "client/scan.h"
 
 #define SBX_WORK_DIR  ".sbxfs"
 #define SBX_STAGE_DIR ".sbxfs/stage"
@@ -62,6 +63,13 @@ struct sbx_apply_request *sbx_apply_new(const struct sbx_tools *tools,
 void sbx_apply_free(struct sbx_apply_request *req);
 const char *sbx_apply_opid(const struct sbx_apply_request *req);
 unsigned sbx_apply_count(const struct sbx_apply_request *req);
+
+/*
+ * Has @scan done when the operations are over, by the same exec; its answer comes in the reply,
+ * unless that were longer than a reply may be. @scan must outlive req. 0; -E2BIG: there is no room,
+ * and the request is as it was.
+ */
+int sbx_apply_survey(struct sbx_apply_request *req, const struct sbx_scan_request *scan);
 
 /*
  * argv of the exec; of the request. After the first call nothing can be added; called again (the
@@ -182,6 +190,7 @@ struct sbx_apply_reply {
 	GArray *results; /* struct sbx_apply_result, one an operation */
 	GPtrArray *paths; /* struct sbx_apply_path *: what was named, and the parents */
 	GHashTable *by_path;
+	struct sbx_scan_reply *survey; /* NULL: none came */
 	bool repeated; /* the stored answer of an earlier run */
 	bool not_kept; /* done, but the outcome could not be stored: sending it again is not safe */
 };

@@ -201,7 +201,9 @@ static int take_sights(const struct sbx_pack_request *req, struct sbx_reader *re
 			break;
 		case 'e':
 			error = sbx_reader_string(reader, 'e', &text);
-			if (error == 0 && (text[1] != '\0' || reader->at != reader->end))
+			/* Behind those of before comes the content. */
+			if (error == 0 &&
+			    (text[1] != '\0' || (is_after && reader->at != reader->end)))
 				error = -EBADMSG;
 			return error;
 		default:
@@ -249,13 +251,13 @@ static void forget_content(struct sbx_pack_reply *reply)
  * front up to the first item that was not stable are known, likewise from the back; and all of
  * them, only when nothing changed and the lengths add up. Otherwise none is.
  */
-static void place_content(const GByteArray *content, uint64_t max_bytes,
+static void place_content(const uint8_t *content, uint64_t len, uint64_t max_bytes,
 			  struct sbx_pack_reply *reply)
 {
 	uint64_t front = 0;
-	uint64_t back = content->len - 1;
-	bool is_read = content->data[back] == '0';
-	bool fits = content->len <= max_bytes + 1;
+	uint64_t back = len - 1;
+	bool is_read = content[back] == '0';
+	bool fits = len <= max_bytes + 1;
 	unsigned low;
 	unsigned high;
 
@@ -268,7 +270,7 @@ static void place_content(const GByteArray *content, uint64_t max_bytes,
 			break;
 		fits = item->len <= back - front;
 		if (fits)
-			item->data = content->data + front;
+			item->data = content + front;
 		front += item->len;
 	}
 	if (low == reply->count)
@@ -285,7 +287,7 @@ static void place_content(const GByteArray *content, uint64_t max_bytes,
 		fits = item->len <= back - front;
 		back -= item->len;
 		if (fits)
-			item->data = content->data + back;
+			item->data = content + back;
 	}
 	if (!fits)
 		forget_content(reply);
@@ -296,20 +298,23 @@ static int decode(const struct sbx_pack_request *req, struct sbx_pack_reply *rep
 	struct sbx_program_answer *answer = &reply->answer;
 	g_autofree struct pack_sight *sights = g_new0(struct pack_sight, req->paths->len + 1);
 	struct sbx_reader reader;
+	struct sbx_reader after;
 	int error;
 
-	if (answer->sections != 3 || answer->section[1]->len == 0)
+	if (answer->sections != 2)
 		return -EBADMSG;
 	reader.at = (char *)answer->section[0]->data;
 	reader.end = reader.at + answer->section[0]->len;
 	error = sbx_reader_clock(&reader, &reply->clock_ns, &reply->clock_has_ns);
 	if (error == 0)
 		error = take_sights(req, &reader, sights, false);
+	if (error == 0 && reader.at == reader.end)
+		error = -EBADMSG;
 	if (error < 0)
 		return error;
-	reader.at = (char *)answer->section[2]->data;
-	reader.end = reader.at + answer->section[2]->len;
-	error = take_sights(req, &reader, sights, true);
+	after.at = (char *)answer->section[1]->data;
+	after.end = after.at + answer->section[1]->len;
+	error = take_sights(req, &after, sights, true);
 	if (error < 0)
 		return error;
 	reply->count = req->items->len;
@@ -327,7 +332,8 @@ static int decode(const struct sbx_pack_request *req, struct sbx_pack_reply *rep
 		item->stable = is_stable(sight);
 		item->len = item->stable ? item_len(ask, sight->before.size) : 0;
 	}
-	place_content(answer->section[1], req->options.max_bytes, reply);
+	place_content((const uint8_t *)reader.at, (uint64_t)(reader.end - reader.at),
+		      req->options.max_bytes, reply);
 	for (unsigned i = 0; i < reply->count; i++) {
 		struct sbx_pack_item *item = &reply->items[i];
 

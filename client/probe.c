@@ -6,8 +6,7 @@
 
 #include "client/record.h"
 
-#define PAD_BYTES	"300000"
-#define REPLY_BYTES_MAX ((size_t)1 << 20)
+#define REPLY_BYTES_MAX ((size_t)1 << 30)
 #define GROUPS_MAX	65536
 /* GNU mv asks the kernel for RENAME_NOREPLACE since this version of coreutils. */
 #define NOREPLACE_MAJOR 8
@@ -17,6 +16,8 @@ int sbx_probe_request_init(struct sbx_probe_request *req, const struct sbx_probe
 			   const struct sbx_program_limits *limits)
 {
 	static const struct sbx_tools nothing = { "," };
+	const char *const *words = NULL;
+	size_t n_words = 0;
 	int error;
 
 	req->options = *options;
@@ -25,9 +26,10 @@ int sbx_probe_request_init(struct sbx_probe_request *req, const struct sbx_probe
 		error = sbx_program_request_add(&req->program, "probe");
 	if (error == 0)
 		error = sbx_program_request_add(&req->program, options->no_work_dir ? "0" : "1");
-	if (error == 0)
-		error = sbx_program_request_add(&req->program,
-						options->long_answer ? PAD_BYTES : "0");
+	if (options->survey != NULL)
+		n_words = sbx_program_request_args(&options->survey->program, &words);
+	for (size_t i = 0; i < n_words && error == 0; i++)
+		error = sbx_program_request_add(&req->program, words[i]);
 	return error;
 }
 
@@ -126,6 +128,7 @@ static int take_flag(struct sbx_probe_reply *reply, const char *key)
 		{ "mv_exact", &reply->mv_exact }, { "mv_no_copy", &reply->mv_no_copy },
 		{ "reflink", &reply->reflink },	  { "truncate", &reply->truncate },
 		{ "date_ns", &reply->date_ns },	  { "sha256sum", &reply->sha256sum },
+		{ "base64_unwrapped", &reply->base64_unwrapped },
 		{ "tar", &reply->tar },		  { "timeout", &reply->timeout },
 		{ "var_tmp", &reply->var_tmp },	  { "work_dir", &reply->work_dir },
 	};
@@ -186,6 +189,7 @@ static void make_word(struct sbx_probe_reply *reply)
 		{ 't', reply->touch_ns },    { 'T', reply->mv_exact }, { 'N', reply->mv_noreplace },
 		{ 'k', reply->dd_bytes },    { 'c', reply->date_ns },  { 'C', reply->mv_no_copy },
 		{ 'R', reply->reflink },     { 'l', reply->flock },    { 'r', reply->truncate },
+		{ 'w', reply->base64_unwrapped },
 	};
 	char *word = reply->tools.word;
 	size_t len = 0;
@@ -221,54 +225,22 @@ static int take_facts(GByteArray *section, struct sbx_probe_reply *reply)
 	return error;
 }
 
-/*
- * The first section of an answer whose padding is cut, as an answer of its own.
- * "SBXFS1 NONCE - LEN - LEN\n" becomes "SBXFS1 NONCE - LEN\n".
- */
-static int unframe_cut(const struct sbx_probe_request *req, const char *out, size_t out_len,
-		       struct sbx_program_answer *ret_answer)
-{
-	const char *newline = memchr(out, '\n', out_len);
-	g_autofree char *header = NULL;
-	g_auto(GStrv) words = NULL;
-	g_autoptr(GString) whole = NULL;
-	guint64 len;
-
-	if (newline == NULL)
-		return -EBADMSG;
-	header = g_strndup(out, (size_t)(newline - out));
-	words = g_strsplit(header, " ", 8);
-	if (g_strv_length(words) != 6 ||
-	    !g_ascii_string_to_unsigned(words[3], 10, 0, REPLY_BYTES_MAX, &len, NULL) ||
-	    len + 1 > out_len - (size_t)(newline + 1 - out))
-		return -EBADMSG;
-	whole = g_string_new(NULL);
-	g_string_append_printf(whole, "%s %s %s %s\n", words[0], words[1], words[2], words[3]);
-	g_string_append_len(whole, newline + 1, (gssize)len + 1);
-	g_string_append_printf(whole, "END %s\n", req->program.nonce);
-	return sbx_program_unframe(whole->str, whole->len, req->program.nonce, REPLY_BYTES_MAX,
-				   ret_answer);
-}
-
 int sbx_probe_decode(const struct sbx_probe_request *req, const char *out, size_t out_len,
 		     struct sbx_probe_reply **ret_reply)
 {
 	struct sbx_probe_reply *reply;
 	struct sbx_program_answer answer;
-	bool is_cut = false;
 	int error = sbx_program_unframe(out, out_len, req->program.nonce, REPLY_BYTES_MAX, &answer);
 
-	if (error == -EBADMSG && req->options.long_answer) {
-		error = unframe_cut(req, out, out_len, &answer);
-		is_cut = true;
-	}
 	if (error < 0)
 		return error;
 	reply = g_new0(struct sbx_probe_reply, 1);
 	reply->groups = g_array_new(FALSE, FALSE, sizeof(uint32_t));
-	reply->is_cut = is_cut;
-	reply->reply_limit = is_cut ? out_len : 0;
 	error = take_facts(answer.section[0], reply);
+	/* Without its survey an answer is as good; what it was to tell is asked for again. */
+	if (error == 0 && answer.sections == 2 && req->options.survey != NULL)
+		(void)sbx_scan_decode_section(req->options.survey, answer.section[1],
+					      &reply->survey);
 	sbx_program_answer_clear(&answer);
 	if (error == 0 && reply->cwd == NULL)
 		error = -EBADMSG;
@@ -291,6 +263,7 @@ void sbx_probe_reply_free(struct sbx_probe_reply *reply)
 {
 	if (reply == NULL)
 		return;
+	sbx_scan_reply_free(reply->survey);
 	g_array_unref(reply->groups);
 	g_free(reply->cwd);
 	g_free(reply->uname);

@@ -10,10 +10,13 @@
 #define SBX_CLIENT_PROBE_H
 
 #include "client/program.h"
+#include "client/scan.h"
 
 struct sbx_probe_options {
 	bool no_work_dir; /* look only, make nothing */
-	bool long_answer; /* pad the answer beyond 300 KiB: shows whether output is cut */
+	/* Done by the same exec, so that a first look at a session is one request; its answer is in
+	 * the reply, unless that were longer than a reply may be. Borrowed. NULL: none. */
+	const struct sbx_scan_request *survey;
 };
 
 struct sbx_probe_request {
@@ -40,6 +43,7 @@ struct sbx_statfs {
 struct sbx_probe_reply {
 	struct sbx_tools tools;
 	bool busybox; /* the coreutils are BusyBox's */
+	bool base64_unwrapped; /* base64 -w0 */
 	bool find_printf; /* and so on: what `tools` says, and more, for people and status */
 	bool stat_ns;
 	bool touch_ns;
@@ -58,7 +62,6 @@ struct sbx_probe_reply {
 	bool timeout;
 	bool var_tmp; /* /var/tmp can be written */
 	bool work_dir; /* SBX_WORK_DIR is there and can be written */
-	bool is_cut; /* long_answer was asked for and cut: reply_limit says where */
 	uint32_t uid;
 	uint32_t gid;
 	GArray *groups; /* uint32_t */
@@ -69,8 +72,8 @@ struct sbx_probe_reply {
 	char *uname;
 	char *boot_id; /* "" when not known */
 	char *pid_namespace; /* "" when not known */
-	size_t reply_limit; /* bytes that got through when is_cut; 0 */
 	struct sbx_statfs statfs;
+	struct sbx_scan_reply *survey; /* NULL: none came; who takes it over sets that */
 };
 
 /*

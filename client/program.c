@@ -12,6 +12,8 @@
 #define NAME_BYTES_MAX	 255
 #define HEADER_BYTES_MAX 512
 #define FRAME_WORD	 "SBXFS1"
+/* "sh" to REPLY_BYTES. */
+#define ARGS_BEFORE 7
 
 static const struct {
 	const char *name; /* $0 of the shell */
@@ -148,6 +150,14 @@ int sbx_program_request_add_path(struct sbx_program_request *req, const char *pa
 	char *arg = sbx_program_spell_path(path, &error);
 
 	return arg == NULL ? error : sbx_program_request_take(req, arg);
+}
+
+size_t sbx_program_request_args(const struct sbx_program_request *req, const char *const **ret_args)
+{
+	size_t n = req->argv->len - ARGS_BEFORE;
+
+	*ret_args = (const char *const *)req->argv->pdata + ARGS_BEFORE;
+	return n > 0 && !(*ret_args)[n - 1] ? n - 1 : n;
 }
 
 const char *const *sbx_program_request_argv(struct sbx_program_request *req)

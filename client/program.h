@@ -58,6 +58,7 @@ enum sbx_program {
  *   t  touch -d takes fractions       T  mv -T           N  mv -n asks for RENAME_NOREPLACE
  *   k  dd takes byte offsets          C  mv --no-copy    R  cp --reflink
  *   c  date shows nanoseconds         l  flock           r  truncate
+ *   w  base64 -w0
  */
 #define SBX_TOOLS_CHARS 63
 
@@ -110,6 +111,10 @@ int sbx_program_request_addf(struct sbx_program_request *req, const char *format
 int sbx_program_request_take(struct sbx_program_request *req, char *arg);
 /* Adds a path. 0, -E2BIG, -EINVAL for one that has no valid form, -ENAMETOOLONG. */
 int sbx_program_request_add_path(struct sbx_program_request *req, const char *path);
+
+/* How many arguments were added, behind REPLY_BYTES; the first of them. */
+size_t sbx_program_request_args(const struct sbx_program_request *req,
+				const char *const **ret_args);
 
 /* argv, NULL-terminated; it lives as long as the request. */
 const char *const *sbx_program_request_argv(struct sbx_program_request *req);

@@ -264,7 +264,7 @@ static int walk_records(struct scan_walk *walk, struct sbx_reader *reader)
 	return error;
 }
 
-static int decode_section(const struct sbx_scan_request *req, struct sbx_scan_reply *reply)
+static int take_section(const struct sbx_scan_request *req, struct sbx_scan_reply *reply)
 {
 	GByteArray *section = reply->answer.section[0];
 	struct sbx_reader reader = { (char *)section->data, (char *)section->data + section->len };
@@ -287,28 +287,45 @@ static int decode_section(const struct sbx_scan_request *req, struct sbx_scan_re
 	return error;
 }
 
-int sbx_scan_decode(const struct sbx_scan_request *req, const char *out, size_t out_len,
-		    struct sbx_scan_reply **ret_reply)
+/* Takes over what @answer holds. */
+static int decode_answer(const struct sbx_scan_request *req, struct sbx_program_answer *answer,
+			 struct sbx_scan_reply **ret_reply)
 {
-	struct sbx_scan_reply *reply;
-	struct sbx_program_answer answer;
-	int error = sbx_program_unframe(out, out_len, req->program.nonce, REPLY_BYTES_MAX, &answer);
+	struct sbx_scan_reply *reply = g_new0(struct sbx_scan_reply, 1);
+	int error;
 
-	if (error < 0)
-		return error;
-	reply = g_new0(struct sbx_scan_reply, 1);
-	reply->answer = answer;
+	reply->answer = *answer;
 	reply->strings = g_string_chunk_new(1024);
 	reply->places = g_ptr_array_new_with_free_func(place_free);
 	reply->refused = g_ptr_array_new();
 	reply->by_path = g_hash_table_new(g_str_hash, g_str_equal);
-	error = decode_section(req, reply);
+	error = take_section(req, reply);
 	if (error < 0) {
 		sbx_scan_reply_free(reply);
 		return error;
 	}
 	*ret_reply = reply;
 	return 0;
+}
+
+int sbx_scan_decode(const struct sbx_scan_request *req, const char *out, size_t out_len,
+		    struct sbx_scan_reply **ret_reply)
+{
+	struct sbx_program_answer answer;
+	int error = sbx_program_unframe(out, out_len, req->program.nonce, REPLY_BYTES_MAX, &answer);
+
+	return error < 0 ? error : decode_answer(req, &answer, ret_reply);
+}
+
+int sbx_scan_decode_section(const struct sbx_scan_request *req, GByteArray *section,
+			    struct sbx_scan_reply **ret_reply)
+{
+	struct sbx_program_answer answer = {
+		.section = { g_byte_array_ref(section) },
+		.sections = 1,
+	};
+
+	return decode_answer(req, &answer, ret_reply);
 }
 
 void sbx_scan_reply_free(struct sbx_scan_reply *reply)

@@ -92,6 +92,9 @@ struct sbx_scan_reply {
  */
 int sbx_scan_decode(const struct sbx_scan_request *req, const char *out, size_t out_len,
 		    struct sbx_scan_reply **ret_reply);
+/* The same of a section of another program's answer, which keeps a reference to it. */
+int sbx_scan_decode_section(const struct sbx_scan_request *req, GByteArray *section,
+			    struct sbx_scan_reply **ret_reply);
 void sbx_scan_reply_free(struct sbx_scan_reply *reply);
 
 /* NULL where the reply has no place of that path. */

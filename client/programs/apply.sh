@@ -2,14 +2,17 @@
 # shellcheck disable=SC2154 # the prelude's variables
 # A list of mutations, done once and in order (client/apply.h).
 #
-#   ID SWEEP PATHS PATH... [VERB COUNT ARG...]...
+#   ID SWEEP WORDS WORD... PATHS PATH... [VERB COUNT ARG...]...
 #
+# Words are those of scan.sh, or none: what is listed afterwards, in a section of its own.
 # Paths count from 1, and 0 is none; those without a "-" before them are looked at in the end.
 # "&VERB" is left out when the operation before it failed. Records: rFLAGS\0WHY\0 of each operation
 # in order, where an empty WHY is success; o when the outcome could not be kept; attributes; e.
 #
 # The outcome is kept in .sbxfs/ops/ID: empty while the operations run, then the armoured answer
 # and a dot. Umask 077: what is made without a mode is ours alone.
+
+# include survey.sh
 
 umask 077
 export TZ=UTC0
@@ -583,8 +586,16 @@ repeat() {
 	refuse busy
 }
 
-id=$1 sweep=$2 n=$3 i=0 reports='' kept=1
+id=$1 sweep=$2 n=$3 i=0 words='' reports='' kept=1
 shift 3
+while [ $i -lt "$n" ]; do
+	i=$((i + 1))
+	eval "w$i=\$1"
+	words="$words \"\$w$i\""
+	shift
+done
+n=$1 i=0
+shift
 while [ $i -lt "$n" ]; do
 	i=$((i + 1))
 	dec "${1#-}"
@@ -606,4 +617,4 @@ fi
 [ "$sweep" -eq 0 ] || find .sbxfs/ops ! -type d -mmin +10 -exec rm -f {} +
 x=$(answer "$@" | b64)
 [ $kept -eq 0 ] || printf %s. "$x" >.sbxfs/ops/"$id"
-frame - "$x"
+eval "framed \"\$x\" $words"

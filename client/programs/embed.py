@@ -1,17 +1,27 @@
 #!/usr/bin/env python3
 """Makes C arrays of the shell programs: embed.py OUTPUT PRELUDE NAME.sh... [--bare NAME.sh...]
 
-Each program gets the prelude before it, but those after --bare. Comment lines, blank lines and
-indentation are taken out, because the texts travel with every request.
+Each program gets the prelude before it, but those after --bare, and in the place of a line
+"# include FILE" that file, which is beside it. Comment lines, blank lines and indentation are taken
+out, because the texts travel with every request.
 """
 
 import pathlib
 import sys
 
 
+INCLUDE = "# include "
+
+
 def strip(path):
-    lines = (line.strip() for line in pathlib.Path(path).read_text().splitlines())
-    return "".join(line + "\n" for line in lines if line and not line.startswith("#"))
+    path = pathlib.Path(path)
+    text = ""
+    for line in map(str.strip, path.read_text().splitlines()):
+        if line.startswith(INCLUDE):
+            text += strip(path.with_name(line.removeprefix(INCLUDE)))
+        elif line and not line.startswith("#"):
+            text += line + "\n"
+    return text
 
 
 def c_string(text):

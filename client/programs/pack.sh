@@ -4,10 +4,10 @@
 #
 #   COMPRESS FOLLOW MAX_BYTES PATHS PATH... [INDEX OFFSET LENGTH]...
 #
-# Paths count from 1. OFFSET "-": the whole file, without LENGTH's being looked at. Three sections:
-# the clock, xWHY\0INDEX\0 for what can't be read, attributes before; the bytes, one item behind the
-# other as each came, and a digit; attributes after. How many bytes an item has follows from its
-# size.
+# Paths count from 1. OFFSET "-": the whole file, without LENGTH's being looked at. Two sections:
+# the clock, xWHY\0INDEX\0 for what can't be read, attributes before, and behind their end the bytes,
+# one item behind the other as each came, and a digit; attributes after. How many bytes an item has
+# follows from its size.
 #
 # One path alone is opened before anything else, and all that follows is of what was opened: a file
 # that is replaced all the time can still be read.
@@ -58,6 +58,14 @@ before() {
 	printf 'e\0'
 }
 
+# bounded [INDEX OFFSET LENGTH]...: content, no more than may come. A range has its own bound.
+bounded() {
+	case " $* " in
+	*" - "*) content "$@" | head -c "$max" ;;
+	*) content "$@" ;;
+	esac
+}
+
 after() {
 	[ -z "$ok" ] || eval "attrs f 0 $ok"
 	printf 'e\0'
@@ -101,11 +109,10 @@ if [ "$count" -eq 1 ] && [ -n "$ok" ] && held "$D"; then
 	q1=/proc/self/fd/3 L=-L
 fi
 
-a=$(before | b64)
 if [ $form = z ]; then
-	c=$(content "$@" | head -c "$max" | gzip -1c | b64)
+	a=$({ before && bounded "$@"; } | gzip -1c | b64)
 else
-	c=$(content "$@" | head -c "$max" | b64)
+	a=$({ before && bounded "$@"; } | b64)
 fi
 b=$(after | b64)
-frame - "$a" $form "$c" - "$b"
+frame $form "$a" - "$b"

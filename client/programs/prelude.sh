@@ -32,7 +32,9 @@ has() {
 	return 1
 }
 
+# b64: armours its input; only at the end of a pipeline, where it is a process anyway.
 b64() {
+	has w && exec base64 -w0
 	base64 -w0 || base64
 }
 

@@ -2,10 +2,12 @@
 # shellcheck disable=SC2034,SC2154 # the prelude's variables
 # What the sandbox can (client/probe.h).
 #
-#   statfs                  only how full the filesystem is
-#   probe MAKE_DIR PAD      all; PAD bytes of padding as a second section
+#   statfs                   only how full the filesystem is
+#   probe MAKE_DIR [WORD...] all; the words are those of scan.sh, for a second section
 #
 # Records: KEY VALUE\0, in any order, and "end" last.
+
+# include survey.sh
 
 say() {
 	printf '%s %s\0' "$1" "$2"
@@ -71,8 +73,9 @@ facts() {
 	case $(stat --help 2>&1) in
 	*BusyBox*) say busybox 1 ;;
 	esac
-	can find_printf printf_find
-	can gzip gzip -1c
+	has w && say base64_unwrapped 1
+	has f && say find_printf 1
+	has z && say gzip 1
 	can mv_no_copy mv --no-copy --help
 	can reflink cp --reflink=auto --help
 	has c && say date_ns 1
@@ -99,7 +102,7 @@ facts() {
 
 report() {
 	clock
-	case $mode in
+	case $what in
 	statfs) full ;;
 	*) facts "$@" ;;
 	esac
@@ -107,16 +110,18 @@ report() {
 }
 
 mask=$(umask)
-mode=$1
+what=$1
 shift
 [ "$(printf sbxfs | b64)" = c2J4ZnM= ] || refuse base64
 case $(date +%N) in
 *[!0-9]* | '') ;;
 *) T=c ;;
 esac
+[ "$what" = statfs ] || {
+	[ "$(printf sbxfs | base64 -w0)" = c2J4ZnM= ] && T=w$T
+	printf_find && T=f$T
+	gzip -1c </dev/null >/dev/null && T=z$T
+}
 x=$(report "$@" | b64)
-if [ "${2:-0}" -gt 0 ]; then
-	frame - "$x" - "$(head -c "$2" /dev/zero | b64)"
-else
-	frame - "$x"
-fi
+[ $# -eq 0 ] || shift
+framed "$x" "$@"

@@ -44,8 +44,28 @@ struct names_flight {
 	int64_t asked_us; /* once sent */
 	int64_t since_ns;
 	size_t n_entries; /* that the sandbox has to look at, as far as is known */
+	struct sbx_scan_request *request; /* of a survey, once encoded; else NULL */
 	int result;
 };
+
+static void request_free(struct sbx_scan_request *request)
+{
+	sbx_scan_request_clear(request);
+	g_free(request);
+}
+
+static struct names_flight *flight_new(struct sbx_names *names, enum sbx_scan_mode mode)
+{
+	struct names_flight *flight = g_new0(struct names_flight, 1);
+
+	flight->names = names;
+	flight->mode = mode;
+	flight->refs = 1;
+	flight->paths = g_ptr_array_new_with_free_func(g_free);
+	flight->errors = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, NULL);
+	flight->set = g_hash_table_new(g_str_hash, g_str_equal);
+	return flight;
+}
 
 static void flight_unref_locked(struct names_flight *flight)
 {
@@ -54,6 +74,7 @@ static void flight_unref_locked(struct names_flight *flight)
 	g_hash_table_unref(flight->set);
 	g_ptr_array_unref(flight->paths);
 	g_hash_table_unref(flight->errors);
+	g_clear_pointer(&flight->request, request_free);
 	g_free(flight);
 }
 
@@ -180,15 +201,30 @@ static bool group_add_used(void *arg, const struct sbx_meta_dir_info *info)
 	return true;
 }
 
+/* The same of those alone that are in use now. */
+static bool group_add_in_use(void *arg, const struct sbx_meta_dir_info *info)
+{
+	struct group *group = arg;
+	int64_t ttl_us = group->flight->names->options.ttl_ms * 1000;
+
+	return info->used_us >= group->now_us - 2 * ttl_us && group_add_used(arg, info);
+}
+
+/* How many entries may be looked at beside what is wanted. */
+static int64_t group_budget_locked(const struct sbx_names *names, int64_t now_us)
+{
+	int64_t pause_us = MIN(now_us - names->group_sent_us, 30 * INT64_C(1000000));
+	double afford_us = 0.02 * (double)pause_us + 10000;
+
+	return CLAMP((int64_t)(afford_us / names->entry_cost_us), GROUP_LEAST, GROUP_MOST);
+}
+
 /* Directories that are asked for together with those that are wanted. */
 static void flight_add_group_locked(struct names_flight *flight, int64_t now_us)
 {
 	struct sbx_names *names = flight->names;
 	const char *path = g_ptr_array_index(flight->paths, flight->n_wanted - 1);
-	int64_t pause_us = MIN(now_us - names->group_sent_us, 30 * INT64_C(1000000));
-	double afford_us = 0.02 * (double)pause_us + 10000;
-	int64_t budget =
-		CLAMP((int64_t)(afford_us / names->entry_cost_us), GROUP_LEAST, GROUP_MOST);
+	int64_t budget = group_budget_locked(names, now_us);
 	bool is_walk = g_strcmp0(names->walk_next, path) == 0;
 	struct group group = { .flight = flight, .now_us = now_us };
 
@@ -392,6 +428,36 @@ static int flight_encode(struct names_flight *flight, const struct sbx_tools *to
 	return r;
 }
 
+/* An answer that came at @got_us. @steady: of names_saw_clock(). */
+static void flight_land_locked(struct names_flight *flight, const struct sbx_scan_reply *reply,
+			       int64_t got_us, bool steady)
+{
+	struct sbx_names *names = flight->names;
+
+	if (steady || flight->mode != SBX_SCAN_SINCE)
+		merge_locked(flight, reply, got_us);
+	if (!steady)
+		/* The clock was set: no time of before can be compared with one of now. */
+		sbx_meta_expire(names->meta,
+				flight->mode == SBX_SCAN_SINCE ? got_us : flight->asked_us);
+}
+
+/* The answer of a flight of its own has just come. */
+static void flight_land(struct names_flight *flight, const struct sbx_scan_reply *reply)
+{
+	struct sbx_names *names = flight->names;
+	int64_t got_us = names_now_us();
+	bool steady = names_saw_clock(names, reply->clock_ns, reply->clock_has_ns, flight->asked_us,
+				      got_us);
+
+	pthread_mutex_lock(&names->lock);
+	flight_land_locked(flight, reply, got_us, steady);
+	if (steady || flight->mode != SBX_SCAN_SINCE)
+		learn_cost_locked(names, got_us - flight->asked_us,
+				  MAX(flight->n_entries, reply_entries(reply)));
+	pthread_mutex_unlock(&names->lock);
+}
+
 /* One request. -EAGAIN, -E2BIG: the sandbox's limits were learnt, ask again. */
 static int flight_send(struct names_flight *flight, const struct sbx_call *call,
 		       const struct sbx_tools *tools)
@@ -400,8 +466,6 @@ static int flight_send(struct names_flight *flight, const struct sbx_call *call,
 	struct sbx_scan_request request;
 	struct sbx_exec_result result = { 0 };
 	struct sbx_scan_reply *reply = NULL;
-	int64_t got_us;
-	bool steady;
 	int r;
 
 	r = flight_encode(flight, tools, &request);
@@ -414,7 +478,6 @@ static int flight_send(struct names_flight *flight, const struct sbx_call *call,
 			  sbx_program_request_argv(&request.program), true, &result);
 	if (r < 0)
 		goto out;
-	got_us = names_now_us();
 	r = sbx_scan_decode(&request, result.out, result.out_len, &reply);
 	if (r < 0) {
 		r = sbx_names_bad_answer(names, "scan", r, &result);
@@ -428,22 +491,43 @@ static int flight_send(struct names_flight *flight, const struct sbx_call *call,
 		}
 		goto out;
 	}
-	steady = names_saw_clock(names, reply->clock_ns, reply->clock_has_ns, flight->asked_us,
-				 got_us);
-	pthread_mutex_lock(&names->lock);
-	if (steady || flight->mode != SBX_SCAN_SINCE) {
-		merge_locked(flight, reply, got_us);
-		learn_cost_locked(names, got_us - flight->asked_us,
-				  MAX(flight->n_entries, reply_entries(reply)));
-	}
-	if (!steady)
-		/* The clock was set: no time of before can be compared with one of now. */
-		sbx_meta_expire(names->meta,
-				flight->mode == SBX_SCAN_SINCE ? got_us : flight->asked_us);
-	pthread_mutex_unlock(&names->lock);
+	flight_land(flight, reply);
 	sbx_scan_reply_free(reply);
 out:
 	sbx_exec_result_clear(&result);
+	sbx_scan_request_clear(&request);
+	return r;
+}
+
+static void flight_plan(struct names_flight *flight)
+{
+	pthread_mutex_lock(&flight->names->lock);
+	flight_plan_locked(flight);
+	pthread_mutex_unlock(&flight->names->lock);
+}
+
+/* The first of all flights: the probe takes it along. *ret_landed: it has had its answer. */
+static int flight_probe(struct names_flight *flight, const struct sbx_call *call,
+			const struct sbx_probe_reply **ret_probe, bool *ret_landed)
+{
+	static const struct sbx_tools nothing = { "," };
+	struct sbx_scan_reply *reply = NULL;
+	struct sbx_scan_request request;
+	int64_t asked_us;
+	int r;
+
+	r = flight_encode(flight, &nothing, &request);
+	if (r == 0)
+		r = names_probe_surveying(flight->names, call, &request, ret_probe, &reply,
+					  &asked_us);
+	if (r == 0 && reply) {
+		pthread_mutex_lock(&flight->names->lock);
+		flight->asked_us = asked_us;
+		pthread_mutex_unlock(&flight->names->lock);
+		flight_land(flight, reply);
+		*ret_landed = true;
+	}
+	sbx_scan_reply_free(reply);
 	sbx_scan_request_clear(&request);
 	return r;
 }
@@ -457,15 +541,20 @@ static int flight_run(void *arg)
 		names_own_call(names, sbx_session_options(names->session)->timeout_ms);
 	const struct sbx_probe_reply *probe;
 	int64_t asked_us = names_now_us();
+	bool landed = false;
 	int r;
 
 	call.failure = &failure;
 	call.no_wake = flight->no_wake;
-	r = sbx_names_probe(names, &call, &probe);
-	if (r == 0) {
-		pthread_mutex_lock(&names->lock);
-		flight_plan_locked(flight);
-		pthread_mutex_unlock(&names->lock);
+	if (flight->mode == SBX_SCAN_TREE && !sbx_names_probe_cached(names)) {
+		flight_plan(flight);
+		r = flight_probe(flight, &call, &probe, &landed);
+	} else {
+		r = sbx_names_probe(names, &call, &probe);
+		if (r == 0)
+			flight_plan(flight);
+	}
+	if (r == 0 && !landed) {
 		for (int i = 0; i < TRIES_MAX; i++) {
 			r = flight_send(flight, &call, &probe->tools);
 			/* A lost answer of a scan is simply asked for again, once. */
@@ -519,14 +608,9 @@ static int flight_find_locked(struct sbx_names *names, enum names_ask ask, const
 		*ret_flight = NULL;
 		return 0;
 	}
-	flight = g_new0(struct names_flight, 1);
-	flight->names = names;
+	flight = flight_new(names, mode);
 	flight->refs = 2; /* the task's and the caller's */
-	flight->paths = g_ptr_array_new_with_free_func(g_free);
-	flight->errors = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, NULL);
-	flight->mode = mode;
 	flight->no_wake = no_wake;
-	flight->set = g_hash_table_new(g_str_hash, g_str_equal);
 	flight_add(flight, path);
 	r = names_task_start_locked(names, flight_run, flight);
 	if (r < 0) {
@@ -566,4 +650,60 @@ int names_freshen(struct sbx_names *names, const struct sbx_call *call, enum nam
 	pthread_mutex_unlock(&names->lock);
 	sbx_wait_end(&wait);
 	return r;
+}
+
+/* Surveys ---------------------------------------------------------------------------------- */
+
+struct names_flight *names_survey_plan(struct sbx_names *names, const GPtrArray *dirs)
+{
+	struct names_flight *flight = flight_new(names, SBX_SCAN_SINCE);
+	struct group group = { .flight = flight, .now_us = names_now_us() };
+
+	flight->since_ns = INT64_MAX;
+	pthread_mutex_lock(&names->lock);
+	group.budget = group_budget_locked(names, group.now_us);
+	for (guint i = 0; i < dirs->len && names->options.ttl_ms > 0; i++) {
+		const char *path = g_ptr_array_index(dirs, i);
+		struct sbx_meta_dir_info info;
+
+		if (is_outside(path) || sbx_meta_dir_info(names->meta, path, &info) < 0)
+			continue;
+		if (info.validated_us >= info.floor_us && group_may_have(&group, &info))
+			group_take(&group, &info);
+		g_free(info.path);
+	}
+	flight->n_wanted = flight->paths->len;
+	if (flight->n_wanted > 0) {
+		sbx_meta_each_dir(names->meta, group_add_in_use, &group);
+		names->group_sent_us = group.now_us;
+		flight->since_ns = MAX(flight->since_ns - SINCE_OVERLAP_NS, 1);
+	}
+	pthread_mutex_unlock(&names->lock);
+	if (flight->n_wanted == 0)
+		g_clear_pointer(&flight, names_survey_free);
+	return flight;
+}
+
+const struct sbx_scan_request *names_survey_encode(struct names_flight *survey,
+						   const struct sbx_tools *tools)
+{
+	if (!survey->request) {
+		survey->request = g_new0(struct sbx_scan_request, 1);
+		if (flight_encode(survey, tools, survey->request) < 0)
+			g_clear_pointer(&survey->request, request_free);
+	}
+	return survey->request;
+}
+
+void names_survey_land_locked(struct names_flight *survey, const struct sbx_scan_reply *reply,
+			      int64_t asked_us, int64_t got_us, bool steady)
+{
+	survey->asked_us = asked_us;
+	flight_land_locked(survey, reply, got_us, steady);
+}
+
+void names_survey_free(struct names_flight *survey)
+{
+	if (survey)
+		flight_unref_locked(survey);
 }

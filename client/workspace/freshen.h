@@ -24,12 +24,16 @@
 #ifndef SBX_CLIENT_WORKSPACE_FRESHEN_H
 #define SBX_CLIENT_WORKSPACE_FRESHEN_H
 
+#include <glib.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 struct names_flight;
 struct sbx_call;
 struct sbx_names;
+struct sbx_scan_reply; /* client/scan.h */
+struct sbx_scan_request; /* client/scan.h */
+struct sbx_tools; /* client/program.h */
 
 enum names_ask {
 	NAMES_ASK_DIR, /* the listing of the directory, and its own attributes */
@@ -45,5 +49,22 @@ enum names_ask {
  */
 int names_freshen(struct sbx_names *names, const struct sbx_call *call, enum names_ask ask,
 		  const char *path, int64_t need_us);
+
+/*
+ * A survey is a flight that travels with a request of mutations: it asks what changed in the
+ * directories that these name, when they were validated a while ago, and in a group. So a program
+ * that makes many files pays no request beside those for them. Nobody waits for it.
+ *
+ * names_survey_plan(): @dirs are paths (char *). NULL: there is nothing worth asking. Never blocks.
+ * names_survey_encode(): the scan to send, owned by the survey; NULL: it does not fit.
+ * names_survey_land_locked(): put its answer in the store; what the mutations of the same request
+ * did must be there already. @steady: of names_saw_clock(). Caller holds names->lock.
+ */
+struct names_flight *names_survey_plan(struct sbx_names *names, const GPtrArray *dirs);
+const struct sbx_scan_request *names_survey_encode(struct names_flight *survey,
+						   const struct sbx_tools *tools);
+void names_survey_land_locked(struct names_flight *survey, const struct sbx_scan_reply *reply,
+			      int64_t asked_us, int64_t got_us, bool steady);
+void names_survey_free(struct names_flight *survey); /* NULL is fine */
 
 #endif

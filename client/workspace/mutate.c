@@ -8,6 +8,7 @@
 #include "client/errlog.h"
 #include "client/provider.h"
 #include "client/session.h"
+#include "client/workspace/freshen.h"
 #include "client/workspace/names_impl.h"
 #include "client/workspace/op.h"
 #include "client/workspace/runner.h"
@@ -168,13 +169,36 @@ static void mutation_doubt_locked(struct sbx_names *names, const struct mutation
 
 /* Sending ---------------------------------------------------------------------------------- */
 
+/* The directories whose listings @batch changes. */
+static GPtrArray *batch_dirs(const GPtrArray *batch)
+{
+	GPtrArray *dirs = g_ptr_array_new_with_free_func(g_free);
+
+	for (guint i = 0; i < batch->len; i++) {
+		const struct mutation *mutation = g_ptr_array_index(batch, i);
+
+		for (size_t j = 0; j < mutation->n_ops; j++) {
+			const char *path = mutation->ops[j].path;
+			const char *slash;
+
+			if (mutation->ops[j].kind == SBX_DO_SWEEP || !path || path_is_ours(path))
+				continue;
+			slash = strrchr(path, '/');
+			g_ptr_array_add(dirs, slash ? g_strndup(path, (gsize)(slash - path))
+						    : g_strdup(""));
+		}
+	}
+	return dirs;
+}
+
 /*
  * Encode @batch; those at its end that do not fit are left out. *ret_n is how many are in.
+ * @survey goes along where there is room; may be NULL.
  * -E2BIG: not even the first; or what is wrong with the first, -EINVAL, -EOPNOTSUPP, …
  */
 static int batch_encode(struct sbx_names *names, const GPtrArray *batch,
-			const struct sbx_tools *tools, struct sbx_apply_request **ret_request,
-			guint *ret_n)
+			const struct sbx_tools *tools, struct names_flight *survey,
+			struct sbx_apply_request **ret_request, guint *ret_n)
 {
 	struct sbx_program_limits limits;
 	const struct mutation *head = g_ptr_array_index(batch, 0);
@@ -184,6 +208,7 @@ static int batch_encode(struct sbx_names *names, const GPtrArray *batch,
 	for (;;) {
 		struct sbx_apply_request *request =
 			sbx_apply_new(tools, &limits, head->ops[0].opid);
+		const struct sbx_scan_request *scan;
 		guint i;
 		int r = 0;
 
@@ -193,6 +218,9 @@ static int batch_encode(struct sbx_names *names, const GPtrArray *batch,
 			for (size_t j = 0; r >= 0 && j < mutation->n_ops; j++)
 				r = sbx_op_add(request, &mutation->ops[j]);
 		}
+		scan = r >= 0 && survey ? names_survey_encode(survey, tools) : NULL;
+		if (scan)
+			(void)sbx_apply_survey(request, scan);
 		/* What it takes beside the operations shows only when it is sealed. */
 		if (r >= 0 && !sbx_apply_argv(request, &r)) {
 			r = -E2BIG;
@@ -265,10 +293,17 @@ static int request_send(struct sbx_names *names, const struct sbx_call *call, in
 
 /* The request of the first mutations of @batch is over with @r. */
 static void batch_done(struct sbx_names *names, GPtrArray *batch, guint n, int r,
-		       const struct sbx_apply_reply *reply, int64_t asked_us)
+		       const struct sbx_apply_reply *reply, struct names_flight *survey,
+		       int64_t asked_us)
 {
 	int64_t done_us = names_now_us();
+	const struct sbx_scan_reply *seen = r == 0 ? reply->survey : NULL;
+	bool steady = true;
 	guint first = 0;
+
+	if (seen)
+		steady = names_saw_clock(names, seen->clock_ns, seen->clock_has_ns, asked_us,
+					 done_us);
 
 	pthread_mutex_lock(&names->lock);
 	for (guint i = 0; i < n; i++) {
@@ -287,6 +322,8 @@ static void batch_done(struct sbx_names *names, GPtrArray *batch, guint n, int r
 	}
 	if (r == 0)
 		store_paths_locked(names, reply, asked_us, done_us);
+	if (seen)
+		names_survey_land_locked(survey, seen, asked_us, done_us, steady);
 	for (guint i = 0; i < n; i++)
 		mutation_unref_locked(g_ptr_array_index(batch, i));
 	g_ptr_array_remove_range(batch, 0, n);
@@ -344,6 +381,8 @@ static void batch_send(struct sbx_names *names, GPtrArray *batch)
 	const struct sbx_probe_reply *probe = NULL;
 	struct sbx_apply_request *request = NULL;
 	struct sbx_apply_reply *reply = NULL;
+	g_autoptr(GPtrArray) dirs = batch_dirs(batch);
+	struct names_flight *survey = NULL;
 	int64_t asked_us = names_now_us();
 	guint n = 1;
 	int r;
@@ -357,8 +396,10 @@ static void batch_send(struct sbx_names *names, GPtrArray *batch)
 	r = sbx_names_probe(names, &call, &probe);
 	if (r < 0)
 		n = batch->len;
-	if (r == 0)
-		r = batch_encode(names, batch, &probe->tools, &request, &n);
+	if (r == 0) {
+		survey = names_survey_plan(names, dirs);
+		r = batch_encode(names, batch, &probe->tools, survey, &request, &n);
+	}
 	if (r == 0) {
 		r = request_send(names, &call, timeout_ms, request, &reply, &asked_us);
 		/* Too long for this sandbox, as has been learnt: nothing was done. One that does
@@ -367,10 +408,11 @@ static void batch_send(struct sbx_names *names, GPtrArray *batch)
 			n = 0;
 	}
 	if (n > 0)
-		batch_done(names, batch, n, r, reply, asked_us);
+		batch_done(names, batch, n, r, reply, survey, asked_us);
 	batch_put_back(names, batch);
 	sbx_apply_reply_free(reply);
 	sbx_apply_free(request);
+	names_survey_free(survey);
 }
 
 static int mutate_run(void *arg)
@@ -452,14 +494,14 @@ int sbx_names_apply_aside(struct sbx_names *names, const struct sbx_call *call, 
 	g_ptr_array_add(batch, mutation);
 	do {
 		g_clear_pointer(&request, sbx_apply_free);
-		r = batch_encode(names, batch, &probe->tools, &request, &n);
+		r = batch_encode(names, batch, &probe->tools, NULL, &request, &n);
 		if (r == 0)
 			r = request_send(names, call, timeout_ms, request, &reply, &asked_us);
 	} while (r == -E2BIG && request);
 	pthread_mutex_lock(&names->lock);
 	mutation->refs++;
 	pthread_mutex_unlock(&names->lock);
-	batch_done(names, batch, 1, r, reply, asked_us);
+	batch_done(names, batch, 1, r, reply, NULL, asked_us);
 	if (r == 0) {
 		r = mutation->error;
 		memcpy(ret_results, mutation->results, n_ops * sizeof(*ret_results));

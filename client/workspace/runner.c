@@ -187,11 +187,13 @@ int64_t sbx_names_clock_offset_ns(struct sbx_names *names)
 
 /* Probe ------------------------------------------------------------------------------------ */
 
-/* Ask once. */
+/* Ask once. *ret_asked_us: when. */
 static int probe_ask(struct sbx_names *names, const struct sbx_call *call,
-		     struct sbx_probe_reply **ret_probe)
+		     const struct sbx_scan_request *survey, struct sbx_probe_reply **ret_probe,
+		     int64_t *ret_asked_us)
 {
-	struct sbx_probe_options options = { .no_work_dir = names->options.read_only };
+	struct sbx_probe_options options = { .no_work_dir = names->options.read_only,
+					     .survey = survey };
 	struct sbx_program_limits limits;
 	struct sbx_probe_request request;
 	struct sbx_exec_result result = { 0 };
@@ -217,17 +219,21 @@ static int probe_ask(struct sbx_names *names, const struct sbx_call *call,
 		names_saw_clock(names, probe->clock_ns, probe->clock_has_ns, asked_us,
 				names_now_us());
 	*ret_probe = probe;
+	*ret_asked_us = asked_us;
 out:
 	sbx_exec_result_clear(&result);
 	sbx_probe_request_clear(&request);
 	return r;
 }
 
-int sbx_names_probe(struct sbx_names *names, const struct sbx_call *call,
-		    const struct sbx_probe_reply **ret_probe)
+int names_probe_surveying(struct sbx_names *names, const struct sbx_call *call,
+			  const struct sbx_scan_request *survey,
+			  const struct sbx_probe_reply **ret_probe,
+			  struct sbx_scan_reply **ret_seen, int64_t *ret_asked_us)
 {
 	struct sbx_probe_reply *probe = NULL;
 	struct sbx_wait wait;
+	int64_t asked_us = 0;
 	uint64_t epoch;
 	int r;
 
@@ -255,7 +261,14 @@ int sbx_names_probe(struct sbx_names *names, const struct sbx_call *call,
 	if (r < 0)
 		return r;
 
-	r = probe_ask(names, call, &probe);
+	r = probe_ask(names, call, survey, &probe, &asked_us);
+	/* A long answer may have been cut: a short one, then. */
+	if (r == -EAGAIN && survey)
+		r = probe_ask(names, call, NULL, &probe, &asked_us);
+	if (r == 0 && probe->survey) {
+		*ret_seen = g_steal_pointer(&probe->survey);
+		*ret_asked_us = asked_us;
+	}
 
 	pthread_mutex_lock(&names->lock);
 	if (!call->mending)
@@ -273,6 +286,12 @@ int sbx_names_probe(struct sbx_names *names, const struct sbx_call *call,
 	pthread_cond_broadcast(&names->changed);
 	pthread_mutex_unlock(&names->lock);
 	return r;
+}
+
+int sbx_names_probe(struct sbx_names *names, const struct sbx_call *call,
+		    const struct sbx_probe_reply **ret_probe)
+{
+	return names_probe_surveying(names, call, NULL, ret_probe, NULL, NULL);
 }
 
 const struct sbx_probe_reply *sbx_names_probe_cached(struct sbx_names *names)

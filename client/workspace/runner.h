@@ -17,7 +17,20 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct sbx_call;
 struct sbx_names;
+struct sbx_probe_reply; /* client/probe.h */
+struct sbx_scan_reply; /* client/scan.h */
+struct sbx_scan_request; /* client/scan.h */
+
+/*
+ * As sbx_names_probe(), and where the sandbox has to be asked @survey goes along: *ret_seen is its
+ * answer, asked for at *ret_asked_us, to be freed. Both untouched where none came.
+ */
+int names_probe_surveying(struct sbx_names *names, const struct sbx_call *call,
+			  const struct sbx_scan_request *survey,
+			  const struct sbx_probe_reply **ret_probe,
+			  struct sbx_scan_reply **ret_seen, int64_t *ret_asked_us);
 
 /* An answer, asked for at @asked_us and here at @got_us, showed the sandbox's clock, cut to seconds
  * unless @has_ns. False: the clock was set since the last one. Takes names->lock. */

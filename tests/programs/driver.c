@@ -28,6 +28,8 @@ static const char *workspace;
 static struct sbx_tools tools = { "," };
 static struct sbx_program_limits limits;
 static struct sbx_apply_request *apply;
+/* Goes with the next probe, or the next sending of a list. */
+static struct sbx_scan_request *survey;
 
 static void put_word(const void *bytes, size_t len)
 {
@@ -134,10 +136,79 @@ static void put_error(int error)
 	printf("error %d\n", -error);
 }
 
+static void put_place(const struct sbx_scan_place *place)
+{
+	fputs("place", stdout);
+	put_text(place->path);
+	printf(" %d %d %d", place->state, place->error, place->has_attr);
+	put_attr(&place->attr);
+	put_text(place->link);
+	putchar('\n');
+	for (guint i = 0; place->entries != NULL && i < place->entries->len; i++) {
+		const struct sbx_scan_entry *entry =
+			&g_array_index(place->entries, struct sbx_scan_entry, i);
+
+		fputs("entry", stdout);
+		put_text(entry->name);
+		put_attr(&entry->attr);
+		put_text(entry->link);
+		putchar('\n');
+	}
+}
+
+static void put_scan(const struct sbx_scan_reply *reply, size_t bytes)
+{
+	printf("scan %" PRId64 " %d complete %d bytes %zu\n", reply->clock_ns, reply->clock_has_ns,
+	       reply->complete, bytes);
+	for (guint i = 0; i < reply->places->len; i++)
+		put_place(reply->places->pdata[i]);
+}
+
+/* MODE MAX_ENTRIES SINCE_NS DIRS_ONLY PATH... To be cleared, also after an error. */
+static int scan_begin(char **word, struct sbx_scan_request *req)
+{
+	static const char *const modes[] = { "tree", "list", "since", "lstat" };
+	struct sbx_scan_options options = { .max_entries = (unsigned)number(word[1]),
+					    .since_ns = strtoll(word[2], NULL, 10),
+					    .dirs_only = number(word[3]) != 0 };
+	int error;
+
+	for (unsigned i = 0; i < G_N_ELEMENTS(modes); i++) {
+		if (strcmp(modes[i], word[0]) == 0)
+			options.mode = (enum sbx_scan_mode)i;
+	}
+	error = sbx_scan_request_init(req, &options, &tools, &limits);
+	for (word += 4; *word != NULL && error == 0; word++) {
+		size_t len;
+
+		error = sbx_scan_request_add(req, unescape(*word, &len));
+	}
+	return error;
+}
+
+static void survey_drop(void)
+{
+	if (survey != NULL)
+		sbx_scan_request_clear(survey);
+	g_clear_pointer(&survey, g_free);
+}
+
+static void do_survey(char **word)
+{
+	int error;
+
+	survey_drop();
+	survey = g_new0(struct sbx_scan_request, 1);
+	error = scan_begin(word, survey);
+	if (error < 0)
+		put_error(error);
+}
+
+/* MAKE_DIR [BYTES]: the answer is cut to so many. */
 static void do_probe(char **word)
 {
 	struct sbx_probe_options options = { .no_work_dir = number(word[0]) == 0,
-					     .long_answer = number(word[1]) != 0 };
+					     .survey = survey };
 	struct sbx_probe_request req;
 	struct sbx_probe_reply *reply;
 	g_autoptr(GString) out = NULL;
@@ -145,20 +216,20 @@ static void do_probe(char **word)
 
 	if (error == 0) {
 		out = run(sbx_program_request_argv(&req.program));
-		if (word[2] != NULL)
-			g_string_truncate(out, MIN(out->len, number(word[2])));
+		if (word[1] != NULL)
+			g_string_truncate(out, MIN(out->len, number(word[1])));
 		error = sbx_probe_decode(&req, out->str, out->len, &reply);
 	}
 	sbx_probe_request_clear(&req);
 	if (error < 0) {
+		survey_drop();
 		put_error(error);
 		return;
 	}
 	tools = reply->tools;
 	printf("tools %s\n", tools.word);
 	printf("ids %u %u %o %u\n", reply->uid, reply->gid, reply->umask, reply->groups->len);
-	printf("flags %d %d %d %d\n", reply->busybox, reply->work_dir, reply->is_cut,
-	       reply->statfs.known);
+	printf("flags %d %d %d\n", reply->busybox, reply->work_dir, reply->statfs.known);
 	printf("clock %" PRId64 " %d\n", reply->clock_ns, reply->clock_has_ns);
 	printf("statfs %" PRIu64 " %" PRIu64 " %u\n", reply->statfs.block_bytes,
 	       reply->statfs.blocks, reply->statfs.name_max);
@@ -167,6 +238,9 @@ static void do_probe(char **word)
 	fputs("\nboot", stdout);
 	put_text(reply->boot_id);
 	putchar('\n');
+	if (reply->survey != NULL)
+		put_scan(reply->survey, 0);
+	survey_drop();
 	sbx_probe_reply_free(reply);
 }
 
@@ -189,56 +263,19 @@ static void do_statfs(void)
 		       found.name_max);
 }
 
-static void put_place(const struct sbx_scan_place *place)
-{
-	fputs("place", stdout);
-	put_text(place->path);
-	printf(" %d %d %d", place->state, place->error, place->has_attr);
-	put_attr(&place->attr);
-	put_text(place->link);
-	putchar('\n');
-	for (guint i = 0; place->entries != NULL && i < place->entries->len; i++) {
-		const struct sbx_scan_entry *entry =
-			&g_array_index(place->entries, struct sbx_scan_entry, i);
-
-		fputs("entry", stdout);
-		put_text(entry->name);
-		put_attr(&entry->attr);
-		put_text(entry->link);
-		putchar('\n');
-	}
-}
-
 static void do_scan(char **word)
 {
-	static const char *const modes[] = { "tree", "list", "since", "lstat" };
-	struct sbx_scan_options options = { .max_entries = (unsigned)number(word[1]),
-					    .since_ns = strtoll(word[2], NULL, 10),
-					    .dirs_only = number(word[3]) != 0 };
 	struct sbx_scan_request req;
 	struct sbx_scan_reply *reply;
 	g_autoptr(GString) out = NULL;
-	int error;
+	int error = scan_begin(word, &req);
 
-	for (unsigned i = 0; i < G_N_ELEMENTS(modes); i++) {
-		if (strcmp(modes[i], word[0]) == 0)
-			options.mode = (enum sbx_scan_mode)i;
-	}
-	error = sbx_scan_request_init(&req, &options, &tools, &limits);
-	for (word += 4; *word != NULL && error == 0; word++) {
-		size_t len;
-
-		error = sbx_scan_request_add(&req, unescape(*word, &len));
-	}
 	if (error == 0) {
 		out = run(sbx_program_request_argv(&req.program));
 		error = sbx_scan_decode(&req, out->str, out->len, &reply);
 	}
 	if (error == 0) {
-		printf("clock %" PRId64 " %d complete %d bytes %zu\n", reply->clock_ns,
-		       reply->clock_has_ns, reply->complete, out->len);
-		for (guint i = 0; i < reply->places->len; i++)
-			put_place(reply->places->pdata[i]);
+		put_scan(reply, out->len);
 		sbx_scan_reply_free(reply);
 	} else {
 		put_error(error);
@@ -289,9 +326,13 @@ static void do_send(void)
 {
 	struct sbx_apply_reply *reply;
 	g_autoptr(GString) out = NULL;
+	const char *const *argv;
 	int error = 0;
-	const char *const *argv = sbx_apply_argv(apply, &error);
 
+	/* Without room for it, or sent once more, the list goes as it is. */
+	if (survey != NULL)
+		(void)sbx_apply_survey(apply, survey);
+	argv = sbx_apply_argv(apply, &error);
 	if (argv != NULL) {
 		out = run(argv);
 		error = sbx_apply_decode(apply, out->str, out->len, &reply);
@@ -319,6 +360,8 @@ static void do_send(void)
 		put_text(path->link);
 		putchar('\n');
 	}
+	if (reply->survey != NULL)
+		put_scan(reply->survey, out->len);
 	sbx_apply_reply_free(reply);
 }
 
@@ -498,8 +541,11 @@ static void command(char **word)
 		do_scan(word + 1);
 	} else if (strcmp(word[0], "pack") == 0) {
 		do_pack(word + 1);
+	} else if (strcmp(word[0], "survey") == 0) {
+		do_survey(word + 1);
 	} else if (strcmp(word[0], "begin") == 0) {
 		sbx_apply_free(apply);
+		survey_drop();
 		apply = sbx_apply_new(&tools, &limits, strcmp(word[1], "-") != 0 ? word[1] : NULL);
 	} else if (strcmp(word[0], "send") == 0) {
 		do_send();

@@ -142,15 +142,28 @@ class Sandbox:
             raise DriverError(int(lines[0][1]))
         return lines
 
-    def probe(self, make=True, long=False, cut=None):
-        words = ["probe", int(make), int(long)] + ([cut] if cut is not None else [])
-        return {line[0]: line[1:] for line in self.ask(*words)}
+    def probe(self, make=True, cut=None):
+        words = ["probe", int(make)] + ([cut] if cut is not None else [])
+        lines = self._take_survey(self.ask(*words))
+        return {line[0]: line[1:] for line in lines}
+
+    def survey(self, mode, *paths, limit=0, since=0, dirs_only=False):
+        """Goes with the next probe or with what is sent next; then `surveyed` is its answer."""
+        self.ask("survey", mode, limit, since, int(dirs_only), *paths)
+
+    def _take_survey(self, lines):
+        """Takes away what is of a survey; surveyed is None where there is none."""
+        at = next((i for i, line in enumerate(lines) if line[0] == "scan"), len(lines))
+        self.surveyed = self._places(lines[at:]) if at < len(lines) else None
+        return lines[:at]
 
     def limits(self, arg=131072, command=1900 * 1024, reply=0):
         self.ask("limits", arg, command, reply)
 
     def scan(self, mode, *paths, limit=0, since=0, dirs_only=False):
-        lines = self.ask("scan", mode, limit, since, int(dirs_only), *paths)
+        return self._places(self.ask("scan", mode, limit, since, int(dirs_only), *paths))
+
+    def _places(self, lines):
         self.clock, self.complete = int(lines[0][1]), lines[0][4] == "1"
         self.reply_bytes = int(lines[0][6])
         places, place = {}, None
@@ -178,7 +191,7 @@ class Sandbox:
         return Apply(self, opid)
 
     def send(self):
-        return Reply(self.ask("send"))
+        return Reply(self._take_survey(self.ask("send")))
 
     def do(self, verb, *words, **fields):
         """One operation: its errno and the reply."""

@@ -448,3 +448,41 @@ def test_limits(box):
         box.limits(arg=4096)
         box.do("create", "x", "644")
     assert caught.value.errno == errno.E2BIG
+
+
+def test_takes_a_look_along(box):
+    os.mkdir(path(box, "d d"))
+    write(box, "d d/old")
+    now = box.scan("list", "") and box.clock
+    os.utime(path(box, "d d"), (1, 1))
+    request = box.apply("id-3")
+    request.create("d d/new", "644")
+    request.unlink("no")
+    box.survey("since", "d d", "", since=now - 10**9)
+    reply = request.send()
+    assert reply.errors == [0, errno.ENOENT] and not reply.repeated
+    check(box, reply, "d d/new", "d d")
+    seen_then, clock = box.surveyed, box.clock
+    assert seen_then.keys() == {b"d d", b""} and clock >= now
+    expected = box.scan("list", "d d")
+    assert seen_then[b"d d"] == expected[b"d d"]
+    assert seen_then[b"d d"].entries.keys() == {b"old", b"new"}
+    # What was done is told once more; what there is to see is not.
+    again = request.send()
+    assert again.repeated and again.errors == reply.errors and box.surveyed is None
+
+
+def test_the_outcome_comes_where_the_look_does_not_fit(box):
+    for i in range(300):
+        write(box, os.urandom(60).hex())
+    box.limits(reply=3000)
+    request = box.apply()
+    request.create("new", "644")
+    box.survey("list", "")
+    reply = request.send()
+    assert reply.errors == [0] and box.surveyed is None
+    box.limits(command=24 * 1024)
+    request = box.apply()
+    request.create("newer", "644")
+    box.survey("list", *(f"{i:0200}" for i in range(60)))
+    assert request.send().errors == [0] and box.surveyed is None

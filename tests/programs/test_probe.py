@@ -16,9 +16,9 @@ def test_facts(box):
         assert set("fzntTNkcRr") <= set(letters)
     else:
         assert set("znkr") <= set(letters) and not set("ftNcCR") & set(letters)
-    busybox, work_dir, cut, statfs = box.facts["flags"]
+    busybox, work_dir, statfs = box.facts["flags"]
     assert busybox == str(int(box.kind.startswith("busybox")))
-    assert (work_dir, cut, statfs) == ("1", "0", "1")
+    assert (work_dir, statfs) == ("1", "1")
     assert box.facts["cwd"] == [box.root]
     st = os.statvfs(box.root)
     assert box.facts["statfs"] == [str(st.f_bsize), str(st.f_blocks), "255"]
@@ -39,13 +39,40 @@ def test_makes_the_work_directory_or_not(box):
 
 
 def test_cut_answers(box):
-    assert box.probe(long=True)["flags"][2] == "0"
-    facts = box.probe(long=True, cut=256 * 1024)
-    assert facts["flags"][2] == "1" and facts["tools"] == box.facts["tools"]
     for cut in (0, 1, 50, 300):
         with pytest.raises(DriverError) as caught:
-            box.probe(long=True, cut=cut)
+            box.probe(cut=cut)
         assert caught.value.errno == errno.EBADMSG
+
+
+def test_takes_a_first_look_along(box):
+    os.makedirs(f"{box.root}/a/b c")
+    for name in ("one", "a/two", "a/b c/three\n"):
+        open(f"{box.root}/{name}", "wb").close()
+    box.survey("tree", "")
+    facts = box.probe()
+    assert facts["tools"] == box.facts["tools"]
+    seen = box.surveyed
+    # A clock of its own, later than the probe's.
+    assert box.clock >= int(facts["clock"][0]) and box.complete
+    expected = box.scan("tree", "")
+    assert seen.keys() == expected.keys() == {b"", b"a", b"a/b c"}
+    for name, place in expected.items():
+        assert seen[name] == place
+    box.probe()
+    assert box.surveyed is None
+
+
+def test_facts_come_where_the_look_does_not_fit(box):
+    for i in range(500):
+        open(f"{box.root}/{i * 7919 % 10007:0200}", "wb").close()
+    # A random name a file can't be packed so well.
+    for i in range(300):
+        open(f"{box.root}/{os.urandom(60).hex()}", "wb").close()
+    box.limits(reply=3000)
+    box.survey("list", "")
+    assert box.probe()["tools"] == box.facts["tools"]
+    assert box.surveyed is None
 
 
 def test_reply_limit(box):

@@ -286,7 +286,18 @@ static void pack_begin(struct sbx_pack_request *req, const char **ret_nonce)
 	*ret_nonce = req->program.nonce;
 }
 
-static void check_pack(const struct payload sections[3], const char *want[3])
+/* Attributes, content, attributes: the first two are one section. */
+static GString *pack_frame_of(const char *nonce, const struct payload parts[3])
+{
+	g_autoptr(GString) first = g_string_new_len(parts[0].bytes, (gssize)parts[0].len);
+	struct payload sections[2] = { [1] = parts[2] };
+
+	g_string_append_len(first, parts[1].bytes, (gssize)parts[1].len);
+	sections[0] = (struct payload){ first->str, first->len };
+	return frame_of(nonce, sections, 2);
+}
+
+static void check_pack(const struct payload parts[3], const char *want[3])
 {
 	struct sbx_pack_request req;
 	struct sbx_pack_reply *reply;
@@ -294,7 +305,7 @@ static void check_pack(const struct payload sections[3], const char *want[3])
 	g_autoptr(GString) frame = NULL;
 
 	pack_begin(&req, &nonce);
-	frame = frame_of(nonce, sections, 3);
+	frame = pack_frame_of(nonce, parts);
 	assert_int_equal(sbx_pack_decode(&req, frame->str, frame->len, &reply), 0);
 	for (unsigned i = 0; i < 3; i++) {
 		const struct sbx_pack_item *item = &reply->items[i];
@@ -339,10 +350,10 @@ static void test_pack_content(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < G_N_ELEMENTS(rows); i++) {
-		const struct payload sections[3] = { before, rows[i].content, rows[i].after };
+		const struct payload parts[3] = { before, rows[i].content, rows[i].after };
 		const char *want[3] = { rows[i].want[0], rows[i].want[1], rows[i].want[2] };
 
-		check_pack(sections, want);
+		check_pack(parts, want);
 	}
 }
 
@@ -374,7 +385,7 @@ static void test_pack_refusals(void **state)
 	(void)state;
 	pack_begin(&req, &nonce);
 	for (size_t i = 0; i < G_N_ELEMENTS(rows); i++) {
-		g_autoptr(GString) frame = frame_of(nonce, rows[i], 3);
+		g_autoptr(GString) frame = pack_frame_of(nonce, rows[i]);
 
 		if (sbx_pack_decode(&req, frame->str, frame->len, &reply) != -EBADMSG)
 			fail_msg("row %zu was taken", i);

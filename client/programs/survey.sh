@@ -1,0 +1,132 @@
+# shellcheck shell=sh
+# shellcheck disable=SC2016,SC2034,SC2154 # texts for an inner sh; variables of others
+# Listing directories, for the programs that do: scan.sh, whose words say what to list and which has
+# the records, and those that do it beside their own work.
+
+# count DEPTH PATH...: how many there are, counting no further than the bound.
+count() {
+	n=$1
+	shift
+	find "$@" -mindepth 1 -maxdepth "$n" -path ./.sbxfs -prune -o -print |
+		head -n $((max + 1)) | wc -l
+}
+
+check='for a; do [ -r "$a" ] && [ -x "$a" ] || printf "x!EACCES\0%s\0" "$a"; done'
+list='exec find "$@" -ignore_readdir_race -maxdepth 1 -path ./.sbxfs -prune -o -printf "$0"'
+list_stat='exec find "$@" -maxdepth 1 -path ./.sbxfs -prune -o -exec stat -c "$0" "{""}" +'
+
+# blame DEPTH PATH...: after a find that failed: which directories can't be listed.
+blame() {
+	n=$1
+	shift
+	for a; do
+		[ -e "$a" ] || [ -L "$a" ] || printf 'x%s\0%s\0' "$(gone "$a")" "$a"
+	done
+	[ "$n" -eq 0 ] ||
+		find "$@" -maxdepth $((n - 1)) -path ./.sbxfs -prune -o -type d \
+			-exec sh -c "$check" sh {} +
+}
+
+# tree_depth PATH...: n is how many levels of the tree fit.
+tree_depth() {
+	n=9999
+	[ "$(count $n "$@")" -gt "$max" ] || return 0
+	n=1
+	while [ $n -lt 64 ] && [ "$(count $((n + 1)) "$@")" -le "$max" ]; do
+		n=$((n + 1))
+	done
+}
+
+# since PATH...: which directories changed, and their listings; what changed in the others.
+since() {
+	if has f; then
+		find "$@" -maxdepth 0 -newerct "@$time" -exec sh -c "$list" "af $P" {} + -o \
+			-printf "au $P" || s=1
+		[ "$only" -eq 1 ] || find "$@" -ignore_readdir_race -mindepth 1 -maxdepth 1 \
+			-path ./.sbxfs -prune -o -newerct "@$time" -printf "an $P" || s=1
+	else
+		# No parentheses: BusyBox forgets what an -exec + inside them has gathered. And it
+		# replaces every {}, so the inner one is spelled in two halves.
+		find "$@" -maxdepth 0 -cmin "-$min" -exec sh -c "$list_stat" "bf $S" {} + -o \
+			-exec stat -c "bu $S" {} + || s=1
+		[ "$only" -eq 1 ] || find "$@" -mindepth 1 -maxdepth 1 -path ./.sbxfs -prune -o \
+			-cmin "-$min" -exec stat -c "bn $S" {} + || s=1
+	fi
+}
+
+# scan PATH...: all records.
+scan() {
+	clock
+	s=0 n=1
+	case $mode in
+	tree) tree_depth "$@" ;;
+	lstat) n=0 ;;
+	esac
+	depth=$n
+	printf 'd%s\0' "$depth"
+	if [ "$mode" = since ]; then
+		since "$@"
+	else
+		attrs f "$depth" "$@" || s=1
+	fi
+	[ $s -eq 0 ] || blame "$depth" "$@"
+	printf 'e\0'
+}
+
+# armour PATH...: all records, packed.
+armour() {
+	if [ $form = z ]; then
+		scan "$@" | gzip -1c | b64
+	else
+		scan "$@" | b64
+	fi
+}
+
+# survey MODE ARG...: x is the packed records of all that is asked for, form the kind of packing.
+survey() {
+	mode=$1
+	shift
+	case $mode in
+	tree)
+		max=$1
+		shift
+		;;
+	since)
+		time=$1 min=$2 only=$3
+		shift 3
+		;;
+	esac
+	case $* in
+	*:*)
+		for a; do
+			dec "$a"
+			set -- "$@" "$D"
+			shift
+		done
+		;;
+	esac
+	form=-
+	has z && form=z
+	x=$(armour "$@")
+	# A tree that exceeds the reply is shown to fewer levels.
+	while [ "$mode" = tree ] && [ "$M" -gt 0 ] && [ ${#x} -gt $((M - 200)) ] &&
+		[ "$max" -gt 1 ]; do
+		max=$((max / 2))
+		x=$(armour "$@")
+	done
+}
+
+# framed SECTION [MODE ARG...]: the answer, and in a second section what these words ask for, unless
+# that made it longer than a reply may be.
+framed() {
+	y=$1
+	shift
+	if [ $# -gt 0 ]; then
+		survey "$@"
+		if [ "$M" -eq 0 ] || [ $((${#x} + ${#y})) -le $((M - 200)) ]; then
+			frame - "$y" $form "$x"
+			return
+		fi
+	fi
+	frame - "$y"
+}
