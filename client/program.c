@@ -323,12 +323,33 @@ static int gunzip(const GByteArray *packed, size_t max_bytes, GByteArray **ret_b
 	return 0;
 }
 
+static int take_text(const char *text, size_t len, GByteArray **ret_bytes)
+{
+	GByteArray *bytes;
+
+	for (size_t i = 0; i < len; i++) {
+		if (text[i] != '\n' && (text[i] < 0x20 || text[i] > 0x7e))
+			return -EBADMSG;
+	}
+	bytes = g_byte_array_sized_new((guint)len);
+	g_byte_array_append(bytes, (const guint8 *)text, (guint)len);
+	for (guint i = 0; i < bytes->len; i++) {
+		if (bytes->data[i] == '\n')
+			bytes->data[i] = '\0';
+	}
+	*ret_bytes = bytes;
+	return 0;
+}
+
 static int unpack_section(char form, const char *text, size_t len, size_t max_bytes,
 			  GByteArray **ret_bytes)
 {
 	GByteArray *packed;
-	int error = unarmour(text, len, &packed);
+	int error;
 
+	if (len > G_MAXUINT / 2)
+		return -EBADMSG;
+	error = form == 't' ? take_text(text, len, &packed) : unarmour(text, len, &packed);
 	if (error < 0)
 		return error;
 	if (form == 'z') {
@@ -372,7 +393,7 @@ static int unpack_sections(char **word, const char *out, size_t out_len, size_t 
 		GByteArray *bytes;
 		int error;
 
-		if (word[1] == NULL || (strcmp(word[0], "-") != 0 && strcmp(word[0], "z") != 0) ||
+		if (word[1] == NULL || strlen(word[0]) != 1 || !strchr("-zt", word[0][0]) ||
 		    answer->sections == SBX_PROGRAM_SECTIONS_MAX ||
 		    !g_ascii_string_to_unsigned(word[1], 10, 0, G_MAXSSIZE, &len, NULL))
 			return -EBADMSG;

@@ -9,8 +9,11 @@
 # "&VERB" is left out when the operation before it failed. Records: rFLAGS\0WHY\0 of each operation
 # in order, where an empty WHY is success; o when the outcome could not be kept; attributes; e.
 #
-# The outcome is kept in .sbxfs/ops/ID: empty while the operations run, then the armoured answer
-# and a dot. Umask 077: what is made without a mode is ours alone.
+# The outcome is kept in .sbxfs/ops/ID: empty while the operations run, then the form of the answer,
+# the answer, and a dot. Umask 077: what is made without a mode is ours alone.
+#
+# Processes are what a request costs, so an answer in which nothing has to be armoured is made by
+# find alone.
 
 # include survey.sh
 
@@ -542,7 +545,10 @@ ops() {
 		else
 			E=${E:-!EIO} last=1
 		fi
-		printf 'r%s\0%s\0' "$F" "$E"
+		case $E in
+		*[!\ -~]*) plain= ;;
+		esac
+		eval "F$op=\$F E$op=\$E"
 		shift "$argc"
 	done
 	if [ -n "$dirty" ]; then
@@ -552,11 +558,45 @@ ops() {
 	fi
 }
 
-answer() {
-	[ $kept -eq 1 ] || printf 'o\0'
-	ops "$@"
+# told END: a record of each outcome, with that end of a text.
+told() {
+	[ $kept -eq 1 ] || printf 'o%b' "$1"
+	i=0
+	while [ $i -lt "$op" ]; do
+		i=$((i + 1))
+		eval "F=\$F$i E=\$E$i"
+		printf 'r%s%b%s%b' "$F" "$1" "$E" "$1"
+	done
+}
+
+# bytes: all records.
+bytes() {
+	told '\0'
 	[ -z "$reports" ] || eval "attrs f 0 $reports"
 	printf 'e\0'
+}
+
+# text: the same in lines. A link is no text.
+text() {
+	told '\n'
+	[ -z "$reports" ] || eval "find $reports -maxdepth 0 -type l -printf '\001' -o \
+		-printf 'af %y %m %s %b %T@ %C@ %i %D %n %p\n\n'"
+	printf e
+}
+
+# answer: form and x are how all of it goes.
+answer() {
+	form=-
+	if [ -n "$plain" ] && has f; then
+		x="$(text)
+"
+		case $x in
+		*[!\ -~"
+"]*) ;;
+		*) form=t ;;
+		esac
+	fi
+	[ $form = t ] || x=$(bytes | b64)
 }
 
 claim() {
@@ -575,7 +615,8 @@ repeat() {
 		x=$(cat .sbxfs/ops/"$id")
 		case $x in
 		*.)
-			frame - "${x%.}" - cg==
+			x=${x%.}
+			frame "${x%% *}" "${x#* }" - cg==
 			exit 0
 			;;
 		esac
@@ -586,7 +627,7 @@ repeat() {
 	refuse busy
 }
 
-id=$1 sweep=$2 n=$3 i=0 words='' reports='' kept=1
+id=$1 sweep=$2 n=$3 i=0 words='' reports='' plain=1 kept=1
 shift 3
 while [ $i -lt "$n" ]; do
 	i=$((i + 1))
@@ -602,6 +643,9 @@ while [ $i -lt "$n" ]; do
 	eval "q$i=\$D"
 	case $1 in
 	-*) ;;
+	:*)
+		reports="$reports \"\$q$i\"" plain=
+		;;
 	*) reports="$reports \"\$q$i\"" ;;
 	esac
 	shift
@@ -615,6 +659,7 @@ if ! claim; then
 	}
 fi
 [ "$sweep" -eq 0 ] || find .sbxfs/ops ! -type d -mmin +10 -exec rm -f {} +
-x=$(answer "$@" | b64)
-[ $kept -eq 0 ] || printf %s. "$x" >.sbxfs/ops/"$id"
-eval "framed \"\$x\" $words"
+ops "$@"
+answer
+[ $kept -eq 0 ] || printf '%s %s.' $form "$x" >.sbxfs/ops/"$id"
+eval "framed \"\$form\" \"\$x\" $words"

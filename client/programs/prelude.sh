@@ -44,7 +44,7 @@ refuse() {
 	exit 0
 }
 
-# frame FORM BASE64 [FORM BASE64]...: the answer.
+# frame FORM SECTION [FORM SECTION]...: the answer.
 frame() {
 	h="SBXFS1 $N" b=
 	while [ $# -gt 1 ]; do

@@ -15,4 +15,4 @@
 # include survey.sh
 
 survey "$@"
-frame $form "$x"
+frame "$form" "$x"

@@ -75,7 +75,7 @@ scan() {
 
 # armour PATH...: all records, packed.
 armour() {
-	if [ $form = z ]; then
+	if [ "$form" = z ]; then
 		scan "$@" | gzip -1c | b64
 	else
 		scan "$@" | b64
@@ -116,17 +116,17 @@ survey() {
 	done
 }
 
-# framed SECTION [MODE ARG...]: the answer, and in a second section what these words ask for, unless
-# that made it longer than a reply may be.
+# framed FORM SECTION [MODE ARG...]: the answer, and in a second section what these words ask for,
+# unless that made it longer than a reply may be.
 framed() {
-	y=$1
-	shift
+	z=$1 y=$2
+	shift 2
 	if [ $# -gt 0 ]; then
 		survey "$@"
 		if [ "$M" -eq 0 ] || [ $((${#x} + ${#y})) -le $((M - 200)) ]; then
-			frame - "$y" $form "$x"
+			frame "$z" "$y" "$form" "$x"
 			return
 		fi
 	fi
-	frame - "$y"
+	frame "$z" "$y"
 }

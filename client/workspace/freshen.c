@@ -23,6 +23,8 @@
 #define AHEAD_MOST	    512
 #define AHEAD_ENTRIES	    20000
 #define LOOK_MAX	    10000 /* directories of the store, for one flight */
+#define SURVEY_LOOKS	    100 /* the same for a survey */
+#define SURVEY_AHEAD	    4
 #define TRIES_MAX	    12
 
 enum flight_state {
@@ -132,6 +134,7 @@ struct group {
 	int64_t now_us;
 	int64_t budget; /* entries */
 	guint n_dirs_max;
+	guint n_looks_max;
 	guint n_looked_at;
 };
 
@@ -173,32 +176,28 @@ static bool group_may_have(const struct group *group, const struct sbx_meta_dir_
 	       (int64_t)info->n_entries < group->budget && !flight_has(group->flight, info->path);
 }
 
-/* Known directories ahead of a walk. */
-static bool group_add_ahead(void *arg, const struct sbx_meta_dir_info *info)
+/* Known directories, as many as there is room for. */
+static bool group_add_known(void *arg, const struct sbx_meta_dir_info *info)
 {
 	struct group *group = arg;
 
 	if (group->flight->paths->len >= group->n_dirs_max || group->budget <= 0 ||
-	    ++group->n_looked_at > LOOK_MAX) {
-		group->flight->names->walk_next = g_strdup(info->path);
-		return false;
-	}
-	if (group_may_have(group, info))
-		group_take(group, info);
-	return true;
-}
-
-/* Known directories, those used last first. */
-static bool group_add_used(void *arg, const struct sbx_meta_dir_info *info)
-{
-	struct group *group = arg;
-
-	if (group->flight->paths->len >= GROUP_DIRS_MAX || group->budget <= 0 ||
-	    ++group->n_looked_at > LOOK_MAX)
+	    ++group->n_looked_at > group->n_looks_max)
 		return false;
 	if (!is_outside(info->path) && group_may_have(group, info))
 		group_take(group, info);
 	return true;
+}
+
+/* The same ahead of a walk. */
+static bool group_add_ahead(void *arg, const struct sbx_meta_dir_info *info)
+{
+	struct group *group = arg;
+
+	if (group_add_known(arg, info))
+		return true;
+	group->flight->names->walk_next = g_strdup(info->path);
+	return false;
 }
 
 /* The same of those alone that are in use now. */
@@ -207,7 +206,7 @@ static bool group_add_in_use(void *arg, const struct sbx_meta_dir_info *info)
 	struct group *group = arg;
 	int64_t ttl_us = group->flight->names->options.ttl_ms * 1000;
 
-	return info->used_us >= group->now_us - 2 * ttl_us && group_add_used(arg, info);
+	return info->used_us >= group->now_us - 2 * ttl_us && group_add_known(arg, info);
 }
 
 /* How many entries may be looked at beside what is wanted. */
@@ -226,7 +225,7 @@ static void flight_add_group_locked(struct names_flight *flight, int64_t now_us)
 	const char *path = g_ptr_array_index(flight->paths, flight->n_wanted - 1);
 	int64_t budget = group_budget_locked(names, now_us);
 	bool is_walk = g_strcmp0(names->walk_next, path) == 0;
-	struct group group = { .flight = flight, .now_us = now_us };
+	struct group group = { .flight = flight, .now_us = now_us, .n_looks_max = LOOK_MAX };
 
 	if (flight_is_outside(flight))
 		return;
@@ -244,8 +243,9 @@ static void flight_add_group_locked(struct names_flight *flight, int64_t now_us)
 	group.budget = is_walk ? MAX(budget, AHEAD_ENTRIES) : budget / 2;
 	sbx_meta_each_dir_after(names->meta, path, group_add_ahead, &group);
 	group.budget = budget;
+	group.n_dirs_max = GROUP_DIRS_MAX;
 	group.n_looked_at = 0;
-	sbx_meta_each_dir(names->meta, group_add_used, &group);
+	sbx_meta_each_dir(names->meta, group_add_known, &group);
 	names->group_sent_us = now_us;
 }
 
@@ -657,7 +657,10 @@ int names_freshen(struct sbx_names *names, const struct sbx_call *call, enum nam
 struct names_flight *names_survey_plan(struct sbx_names *names, const GPtrArray *dirs)
 {
 	struct names_flight *flight = flight_new(names, SBX_SCAN_SINCE);
-	struct group group = { .flight = flight, .now_us = names_now_us() };
+	struct group group = { .flight = flight,
+			       .now_us = names_now_us(),
+			       .n_dirs_max = GROUP_DIRS_MAX,
+			       .n_looks_max = SURVEY_LOOKS };
 
 	flight->since_ns = INT64_MAX;
 	pthread_mutex_lock(&names->lock);
@@ -675,6 +678,12 @@ struct names_flight *names_survey_plan(struct sbx_names *names, const GPtrArray 
 	flight->n_wanted = flight->paths->len;
 	if (flight->n_wanted > 0) {
 		sbx_meta_each_dir(names->meta, group_add_in_use, &group);
+		/* Where a walk that removes or fills a tree goes on. */
+		group.n_dirs_max = MIN(flight->paths->len + SURVEY_AHEAD, GROUP_DIRS_MAX);
+		group.n_looked_at = 0;
+		sbx_meta_each_dir_after(names->meta,
+					g_ptr_array_index(flight->paths, flight->n_wanted - 1),
+					group_add_known, &group);
 		names->group_sent_us = group.now_us;
 		flight->since_ns = MAX(flight->since_ns - SINCE_OVERLAP_NS, 1);
 	}

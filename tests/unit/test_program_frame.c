@@ -280,6 +280,29 @@ static void test_line_breaks_in_base64(void **state)
 	sbx_program_answer_clear(&answer);
 }
 
+/* Lines of text beside what is armoured. */
+static void test_text(void **state)
+{
+	static const char out[] = "SBXFS1 abc t 10 - 4\nr\n\naf ~ x\n\nQUJD\nEND abc\n";
+	static const char *const bad[] = {
+		"SBXFS1 abc t 3\nr\t\n\nEND abc\n",	 "SBXFS1 abc t 3\nr\x7f\n\nEND abc\n",
+		"SBXFS1 abc t 3\nr\x80\n\nEND abc\n", "SBXFS1 abc t 4\nr\n\nEND abc\n",
+		"SBXFS1 abc tt 3\nr\n\n\nEND abc\n",
+	};
+	struct sbx_program_answer answer;
+
+	(void)state;
+	assert_int_equal(sbx_program_unframe(out, sizeof(out) - 1, "abc", MAX_BYTES, &answer), 0);
+	assert_int_equal(answer.sections, 2);
+	assert_int_equal(answer.section[0]->len, 10);
+	assert_memory_equal(answer.section[0]->data, "r\0\0af ~ x\0", 10);
+	assert_memory_equal(answer.section[1]->data, "ABC", 3);
+	sbx_program_answer_clear(&answer);
+	assert_int_equal(sbx_program_unframe(out, sizeof(out) - 1, "abc", 9, &answer), -EMSGSIZE);
+	for (size_t i = 0; i < G_N_ELEMENTS(bad); i++)
+		check_refused(bad[i], strlen(bad[i]), -EBADMSG);
+}
+
 static void test_errno(void **state)
 {
 	static const struct {
@@ -337,6 +360,7 @@ int main(void)
 		cmocka_unit_test(test_unframe_words),
 		cmocka_unit_test(test_gzip_and_its_bound),
 		cmocka_unit_test(test_line_breaks_in_base64),
+		cmocka_unit_test(test_text),
 		cmocka_unit_test(test_errno),
 		cmocka_unit_test(test_tools),
 	};
