@@ -389,13 +389,15 @@ static int unpack_sections(char **word, const char *out, size_t out_len, size_t 
 			   size_t max_bytes, struct sbx_program_answer *answer)
 {
 	for (; word[0] != NULL; word += 2) {
-		guint64 len;
+		const char *newline = memchr(out + *pos, '\n', out_len - *pos);
+		guint64 len = newline ? (guint64)(newline - out) - *pos : out_len;
 		GByteArray *bytes;
 		int error;
 
 		if (word[1] == NULL || strlen(word[0]) != 1 || !strchr("-zt", word[0][0]) ||
 		    answer->sections == SBX_PROGRAM_SECTIONS_MAX ||
-		    !g_ascii_string_to_unsigned(word[1], 10, 0, G_MAXSSIZE, &len, NULL))
+		    (strcmp(word[1], ".") != 0 &&
+		     !g_ascii_string_to_unsigned(word[1], 10, 0, G_MAXSSIZE, &len, NULL)))
 			return -EBADMSG;
 		if (len >= out_len - *pos || out[*pos + len] != '\n')
 			return -EBADMSG;

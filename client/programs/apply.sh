@@ -662,4 +662,4 @@ fi
 ops "$@"
 answer
 [ $kept -eq 0 ] || printf '%s %s.' $form "$x" >.sbxfs/ops/"$id"
-eval "framed \"\$form\" \"\$x\" $words"
+eval "survey \"\$form\" \"\$x\" $words"

@@ -109,10 +109,15 @@ if [ "$count" -eq 1 ] && [ -n "$ok" ] && held "$D"; then
 	q1=/proc/self/fd/3 L=-L
 fi
 
-if [ $form = z ]; then
-	a=$({ before && bounded "$@"; } | gzip -1c | b64)
+if flows; then
+	flow $form . - .
+	{ before && bounded "$@"; } | armoured $form
+	echo
+	after | armoured -
+	echo
+	flow_end
 else
-	a=$({ before && bounded "$@"; } | b64)
+	a=$({ before && bounded "$@"; } | armoured $form)
+	b=$(after | armoured -)
+	frame $form "$a" - "$b"
 fi
-b=$(after | b64)
-frame $form "$a" - "$b"

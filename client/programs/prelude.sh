@@ -38,6 +38,33 @@ b64() {
 	base64 -w0 || base64
 }
 
+# armoured FORM: the same of what is packed as a section of that form.
+armoured() {
+	if [ "$1" = z ]; then
+		gzip -1c | b64
+	else
+		b64
+	fi
+}
+
+# flows: whether an answer can go as it is made. A shell that keeps a long one in a variable takes
+# its time for that.
+flows() {
+	has w && [ "$M" -eq 0 ]
+}
+
+# flow FORM LENGTH [FORM LENGTH]...: the beginning of such an answer. Its sections follow, each with
+# a newline, and flow_end. LENGTH "." is that of a line.
+flow() {
+	printf 'SBXFS1 %s' "$N"
+	printf ' %s %s' "$@"
+	echo
+}
+
+flow_end() {
+	printf 'END %s\n' "$N"
+}
+
 # refuse WORD: an answer without sections, and the end.
 refuse() {
 	printf 'SBXFS1 %s !%s\nEND %s\n' "$N" "$1" "$N"

@@ -14,5 +14,4 @@
 
 # include survey.sh
 
-survey "$@"
-frame "$form" "$x"
+survey '' '' "$@"

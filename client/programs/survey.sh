@@ -73,17 +73,15 @@ scan() {
 	printf 'e\0'
 }
 
-# armour PATH...: all records, packed.
-armour() {
-	if [ "$form" = z ]; then
-		scan "$@" | gzip -1c | b64
-	else
-		scan "$@" | b64
-	fi
-}
-
-# survey MODE ARG...: x is the packed records of all that is asked for, form the kind of packing.
+# survey FORM SECTION [MODE ARG...]: the answer: a section, unless FORM is empty, and one with what
+# these words ask for, unless that made it longer than a reply may be.
 survey() {
+	z=$1 y=$2
+	shift 2
+	if [ $# -eq 0 ]; then
+		frame "$z" "$y"
+		return
+	fi
 	mode=$1
 	shift
 	case $mode in
@@ -107,26 +105,30 @@ survey() {
 	esac
 	form=-
 	has z && form=z
-	x=$(armour "$@")
+	if flows; then
+		if [ -n "$z" ]; then
+			flow "$z" ${#y} $form .
+			printf '%s\n' "$y"
+		else
+			flow $form .
+		fi
+		scan "$@" | armoured $form
+		echo
+		flow_end
+		return
+	fi
+	x=$(scan "$@" | armoured $form)
 	# A tree that exceeds the reply is shown to fewer levels.
 	while [ "$mode" = tree ] && [ "$M" -gt 0 ] && [ ${#x} -gt $((M - 200)) ] &&
 		[ "$max" -gt 1 ]; do
 		max=$((max / 2))
-		x=$(armour "$@")
+		x=$(scan "$@" | armoured $form)
 	done
-}
-
-# framed FORM SECTION [MODE ARG...]: the answer, and in a second section what these words ask for,
-# unless that made it longer than a reply may be.
-framed() {
-	z=$1 y=$2
-	shift 2
-	if [ $# -gt 0 ]; then
-		survey "$@"
-		if [ "$M" -eq 0 ] || [ $((${#x} + ${#y})) -le $((M - 200)) ]; then
-			frame "$z" "$y" "$form" "$x"
-			return
-		fi
+	if [ -z "$z" ]; then
+		frame $form "$x"
+	elif [ "$M" -eq 0 ] || [ $((${#x} + ${#y})) -le $((M - 200)) ]; then
+		frame "$z" "$y" $form "$x"
+	else
+		frame "$z" "$y"
 	fi
-	frame "$z" "$y"
 }

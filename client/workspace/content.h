@@ -49,6 +49,7 @@ struct sbx_workspace_options;
 struct sbx_reader {
 	uint64_t next; /* where it would go on in sequence */
 	unsigned int run; /* reads in sequence */
+	unsigned int jumps; /* reads out of it, so far */
 };
 
 /* What a session has fetched. @session and @names are borrowed and must outlive it. */

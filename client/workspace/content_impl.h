@@ -13,6 +13,8 @@
 #include "client/workspace/rangeset.h"
 
 #define SBX_WINDOW_BYTES ((uint64_t)64 << 10)
+/* Of a reader who goes about: its base64 stays below 256 KiB. */
+#define SBX_WINDOW_ABOUT ((uint64_t)184 << 10)
 #define SBX_WINDOW_MAX	 ((uint64_t)4 << 20)
 #define SBX_STREAM_AHEAD ((uint64_t)32 << 20)
 /* From here on the server's GET refuses. */

@@ -22,6 +22,8 @@
 /* A sequence that begins further in does not fetch all that lies before it. */
 #define STREAM_START_MAX ((uint64_t)1 << 20)
 #define READ_TRIES	 4
+/* After so many reads elsewhere a window grows by a first one. */
+#define JUMPS_A_STEP 4
 /* So many reads in sequence will be followed by many more. */
 #define SEQUENCE_RUN 4
 
@@ -116,10 +118,13 @@ static void content_fetch_ahead(struct sbx_content *content, uint64_t start, uin
 	content_unwant(content, start, end);
 }
 
+/* The more a reader goes about in a file, the more of it he will come back to. */
 static uint64_t reader_window(const struct sbx_reader *reader, size_t size)
 {
 	uint64_t window = SBX_WINDOW_BYTES << MIN(reader->run, 6u);
 
+	if (reader->run == 0)
+		window = MIN(window * (1 + reader->jumps / JUMPS_A_STEP), SBX_WINDOW_ABOUT);
 	return MIN(MAX(window, size), SBX_WINDOW_MAX);
 }
 
@@ -131,6 +136,7 @@ static void reader_note(struct sbx_reader *reader, uint64_t offset, size_t size)
 	if (reader->next == 0 && reader->run == 0)
 		follows = false;
 	reader->run = follows ? MIN(reader->run + 1, 100u) : 0;
+	reader->jumps = follows ? reader->jumps : MIN(reader->jumps + 1, 100u);
 	reader->next = follows ? MAX(reader->next, offset + size) : offset + size;
 }
 
@@ -183,7 +189,7 @@ static int content_windows_locked(struct sbx_content *content, const struct sbx_
 
 	/* A random reader comes back to the neighbourhood: whole windows, aligned. */
 	if (reader->run == 0 && window >= SBX_WINDOW_BYTES) {
-		uint64_t aligned = missing / SBX_WINDOW_BYTES * SBX_WINDOW_BYTES;
+		uint64_t aligned = missing / window * window;
 
 		if (!sbx_rangeset_run(&content->present, aligned) &&
 		    !sbx_rangeset_run(&content->wanted, aligned) &&

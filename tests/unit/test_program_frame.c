@@ -280,15 +280,20 @@ static void test_line_breaks_in_base64(void **state)
 	sbx_program_answer_clear(&answer);
 }
 
-/* Lines of text beside what is armoured. */
+/* Lines of text beside what is armoured, and sections that are as long as a line. */
 static void test_text(void **state)
 {
 	static const char out[] = "SBXFS1 abc t 10 - 4\nr\n\naf ~ x\n\nQUJD\nEND abc\n";
 	static const char *const bad[] = {
+		"SBXFS1 abc - .\nQUJD",
+		"SBXFS1 abc - . - .\nQUJD\nEND abc\n",
+		"SBXFS1 abc - .\nQU\nJD\nEND abc\n",
+		"SBXFS1 abc - ..\nQUJD\nEND abc\n",
 		"SBXFS1 abc t 3\nr\t\n\nEND abc\n",	 "SBXFS1 abc t 3\nr\x7f\n\nEND abc\n",
 		"SBXFS1 abc t 3\nr\x80\n\nEND abc\n", "SBXFS1 abc t 4\nr\n\nEND abc\n",
 		"SBXFS1 abc tt 3\nr\n\n\nEND abc\n",
 	};
+	static const char flowing[] = "SBXFS1 abc t 2 - . - .\nx\n\n\nQUJD\nEND abc\n";
 	struct sbx_program_answer answer;
 
 	(void)state;
@@ -299,6 +304,14 @@ static void test_text(void **state)
 	assert_memory_equal(answer.section[1]->data, "ABC", 3);
 	sbx_program_answer_clear(&answer);
 	assert_int_equal(sbx_program_unframe(out, sizeof(out) - 1, "abc", 9, &answer), -EMSGSIZE);
+	assert_int_equal(sbx_program_unframe(flowing, sizeof(flowing) - 1, "abc", MAX_BYTES,
+					     &answer),
+			 0);
+	assert_int_equal(answer.sections, 3);
+	assert_memory_equal(answer.section[0]->data, "x\0", 2);
+	assert_int_equal(answer.section[1]->len, 0);
+	assert_memory_equal(answer.section[2]->data, "ABC", 3);
+	sbx_program_answer_clear(&answer);
 	for (size_t i = 0; i < G_N_ELEMENTS(bad); i++)
 		check_refused(bad[i], strlen(bad[i]), -EBADMSG);
 }
