@@ -51,8 +51,9 @@ int sbx_contents_new(struct sbx_session *session, struct sbx_names *names,
 
 	if (!contents)
 		return -ENOMEM;
-	r = sbx_cache_new(sbx_session_statedir(session), sbx_session_tag(session),
-			  options->cache_on_disk, options->cache_size_bytes, &contents->cache);
+	r = sbx_cache_new(sbx_session_statedir(session), sbx_session_pool(session),
+			  sbx_session_tag(session), options->cache_on_disk,
+			  options->cache_size_bytes, &contents->cache);
 	if (r < 0) {
 		free(contents);
 		return r;

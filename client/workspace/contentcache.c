@@ -16,6 +16,7 @@
 #include <zlib.h>
 
 #include "client/statedir.h"
+#include "client/task.h"
 #include "client/workspace/blob.h"
 
 #define CACHE_DIRECTORY "content"
@@ -24,6 +25,8 @@
 #define NAME_CHARS	40
 #define MEMORY_BYTES	((uint64_t)32 << 20)
 #define TAG_MAX		256
+/* What waits to be written. */
+#define UNWRITTEN_BYTES ((uint64_t)16 << 20)
 
 static const char cache_magic[8] = "SBXCACHE";
 
@@ -47,6 +50,7 @@ struct cache_entry {
 };
 
 struct sbx_cache {
+	struct sbx_task_pool *pool;
 	int dirfd;
 	bool on_disk;
 	char *tag;
@@ -60,6 +64,10 @@ struct sbx_cache {
 	uint64_t
 		written_bytes; /* since the directory was looked through; starts beyond the limit */
 	bool is_sweeping;
+	GQueue unwritten; /* struct cache_entry *, of no table, oldest first */
+	uint64_t unwritten_bytes;
+	bool is_writing; /* a task of the pool works that off */
+	pthread_cond_t written; /* it has ended */
 };
 
 static guint entry_hash(gconstpointer key)
@@ -80,8 +88,8 @@ static void entry_free(gpointer data)
 	g_free(entry);
 }
 
-int sbx_cache_new(struct sbx_statedir *dir, const char *tag, bool on_disk, uint64_t limit_bytes,
-		  struct sbx_cache **ret_cache)
+int sbx_cache_new(struct sbx_statedir *dir, struct sbx_task_pool *pool, const char *tag,
+		  bool on_disk, uint64_t limit_bytes, struct sbx_cache **ret_cache)
 {
 	int dirfd = sbx_statedir_cache_opendir(dir, CACHE_DIRECTORY);
 	struct sbx_cache *cache;
@@ -90,6 +98,7 @@ int sbx_cache_new(struct sbx_statedir *dir, const char *tag, bool on_disk, uint6
 	if (dirfd < 0)
 		return dirfd;
 	cache = g_new0(struct sbx_cache, 1);
+	cache->pool = pool;
 	cache->dirfd = dirfd;
 	cache->on_disk = on_disk && strlen(tag) < TAG_MAX;
 	cache->tag = g_strdup(tag);
@@ -98,6 +107,8 @@ int sbx_cache_new(struct sbx_statedir *dir, const char *tag, bool on_disk, uint6
 	if (g_file_get_contents("/proc/sys/kernel/random/boot_id", &boot, NULL, NULL))
 		g_strlcpy(cache->boot, g_strchomp(boot), sizeof(cache->boot));
 	pthread_mutex_init(&cache->lock, NULL);
+	pthread_cond_init(&cache->written, NULL);
+	g_queue_init(&cache->unwritten);
 	cache->entries = g_hash_table_new_full(entry_hash, entry_equal, NULL, entry_free);
 	g_queue_init(&cache->recent);
 	*ret_cache = cache;
@@ -108,7 +119,12 @@ void sbx_cache_free(struct sbx_cache *cache)
 {
 	if (!cache)
 		return;
+	pthread_mutex_lock(&cache->lock);
+	while (cache->is_writing)
+		pthread_cond_wait(&cache->written, &cache->lock);
+	pthread_mutex_unlock(&cache->lock);
 	g_hash_table_unref(cache->entries);
+	pthread_cond_destroy(&cache->written);
 	pthread_mutex_destroy(&cache->lock);
 	close(cache->dirfd);
 	g_free(cache->tag);
@@ -460,6 +476,46 @@ struct sbx_blob *sbx_cache_get(struct sbx_cache *cache, const struct sbx_version
 	return blob;
 }
 
+/* By the pool: until nothing waits. */
+static int cache_write_behind(void *arg)
+{
+	struct sbx_cache *cache = arg;
+	struct cache_entry *entry;
+
+	pthread_mutex_lock(&cache->lock);
+	while ((entry = g_queue_pop_head(&cache->unwritten))) {
+		cache->unwritten_bytes -= entry->version.size_bytes;
+		pthread_mutex_unlock(&cache->lock);
+		cache_file_write(cache, &entry->version, entry->blob);
+		entry_free(entry);
+		pthread_mutex_lock(&cache->lock);
+	}
+	cache->is_writing = false;
+	/* Under the lock: who waits frees the cache. */
+	pthread_cond_broadcast(&cache->written);
+	pthread_mutex_unlock(&cache->lock);
+	return 0;
+}
+
+static void unwritten_add_locked(struct sbx_cache *cache, const struct sbx_version *version,
+				 struct sbx_blob *blob)
+{
+	struct cache_entry *entry;
+
+	if (cache->unwritten_bytes + version->size_bytes > UNWRITTEN_BYTES)
+		return;
+	if (!cache->is_writing)
+		cache->is_writing = sbx_task_start(cache->pool, cache_write_behind, cache, NULL,
+						   NULL) == 0;
+	if (!cache->is_writing)
+		return;
+	entry = g_new0(struct cache_entry, 1);
+	entry->version = *version;
+	entry->blob = sbx_blob_ref(blob);
+	g_queue_push_tail(&cache->unwritten, entry);
+	cache->unwritten_bytes += version->size_bytes;
+}
+
 void sbx_cache_put(struct sbx_cache *cache, const struct sbx_version *version,
 		   struct sbx_blob *blob)
 {
@@ -467,9 +523,9 @@ void sbx_cache_put(struct sbx_cache *cache, const struct sbx_version *version,
 		return;
 	pthread_mutex_lock(&cache->lock);
 	memory_put_locked(cache, version, blob);
-	pthread_mutex_unlock(&cache->lock);
 	if (cache->on_disk)
-		cache_file_write(cache, version, blob);
+		unwritten_add_locked(cache, version, blob);
+	pthread_mutex_unlock(&cache->lock);
 }
 
 bool sbx_cache_has(struct sbx_cache *cache, const struct sbx_version *version)

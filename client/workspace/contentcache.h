@@ -16,9 +16,11 @@
  * longest unused are removed until 90 % are left. Whoever has one open keeps it.
  *
  * Who puts a content in vouches for it (content.h has the rule). Nothing here is needed: failures
- * of the local disk only cost a later request.
+ * of the local disk only cost a later request. Small contents are written by the pool, behind the
+ * back of who puts them in, and those that a slow disk can't keep up with are not.
  *
- * Locking: one lock for the memory tier and the counters, innermost. Blocks on the local disk only.
+ * Locking: one lock for the memory tier and the counters; inside it, the pool's. Blocks on the
+ * local disk only.
  */
 #ifndef SBX_CLIENT_WORKSPACE_CONTENTCACHE_H
 #define SBX_CLIENT_WORKSPACE_CONTENTCACHE_H
@@ -35,10 +37,12 @@
 struct sbx_blob; /* blob.h */
 struct sbx_cache;
 struct sbx_statedir;
+struct sbx_task_pool; /* client/task.h */
 
 /* @on_disk false: nothing is kept in the directory, parts have no name. */
-int sbx_cache_new(struct sbx_statedir *dir, const char *tag, bool on_disk, uint64_t limit_bytes,
-		  struct sbx_cache **ret_cache);
+int sbx_cache_new(struct sbx_statedir *dir, struct sbx_task_pool *pool, const char *tag,
+		  bool on_disk, uint64_t limit_bytes, struct sbx_cache **ret_cache);
+/* Waits until what was put in is written. */
 void sbx_cache_free(struct sbx_cache *cache);
 
 /* The content of a small version: a new reference, or NULL. */

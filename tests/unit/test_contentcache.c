@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "client/statedir.h"
+#include "client/task.h"
 #include "client/workspace/blob.h"
 #include "client/workspace/contentcache.h"
 
@@ -22,6 +23,7 @@ struct fixture {
 	char *dir;
 	char *content; /* the directory of the cache's files */
 	struct sbx_statedir *statedir;
+	struct sbx_task_pool *pool;
 };
 
 static int fixture_setup(void **state)
@@ -35,6 +37,7 @@ static int fixture_setup(void **state)
 	a = g_build_filename(fix->dir, "state", NULL);
 	b = g_build_filename(fix->dir, "cache", NULL);
 	fix->content = g_build_filename(b, "endpoint", "content", NULL);
+	fix->pool = sbx_task_pool_new(2);
 	*state = fix;
 	return sbx_statedir_open(a, b, "endpoint", &fix->statedir, &message);
 }
@@ -48,6 +51,7 @@ static int fixture_teardown(void **state)
 			? 0
 			: -1;
 
+	sbx_task_pool_free(fix->pool);
 	sbx_statedir_close(fix->statedir);
 	g_free(fix->dir);
 	g_free(fix->content);
@@ -59,7 +63,8 @@ static struct sbx_cache *cache_new(struct fixture *fix, bool on_disk, uint64_t l
 {
 	struct sbx_cache *cache = NULL;
 
-	assert_int_equal(sbx_cache_new(fix->statedir, "tag", on_disk, limit, &cache), 0);
+	assert_int_equal(sbx_cache_new(fix->statedir, fix->pool, "tag", on_disk, limit, &cache),
+			 0);
 	return cache;
 }
 
