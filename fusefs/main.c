@@ -11,6 +11,7 @@
 
 #include <errno.h>
 #include <glib.h>
+#include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,6 +49,7 @@ enum exit_status {
 #define MAX_TASK_THREADS    512
 #define MUTATION_TIMEOUT_MS 10000
 #define MAINTAIN_MS	    2000
+#define LARGE_BYTES	    (256 << 10)
 
 /* All that one run owns, in the order in which it is made. */
 struct run {
@@ -481,6 +483,9 @@ int main(int argc, char **argv)
 		options_free(run.options);
 		return EXIT_OK;
 	}
+	/* A listing of some MiB is gone as soon as it is merged: its memory goes back to the system
+	 * instead of staying in a heap that only grows. */
+	(void)mallopt(M_MMAP_THRESHOLD, LARGE_BYTES);
 	/* The token must not be found in a core dump. */
 	(void)setrlimit(RLIMIT_CORE, &no_core);
 	/* Modes of spools and state are given in full. */

@@ -154,7 +154,11 @@ int tree_open(struct op *op, struct node *node, int flags, struct handle **ret_h
 		r = sbx_ws_open(node->session->ws, &op->call, path, flags & OPEN_FLAGS, 0,
 				op_pid(op), &file, &attr);
 	} while (r == -ENOENT && moves != node_moves(op->fs->nodes) && ++tries < 4);
-	if (r == -ENOENT && node_state(op->fs->nodes, node) != NODE_LIVE)
+	/*
+	 * Gone, though the kernel believes in the name: it asks for it and forgets it, and then
+	 * O_CREAT makes a file.
+	 */
+	if (r == -ENOENT)
 		return -ESTALE;
 	if (r < 0)
 		return r;

@@ -247,21 +247,27 @@ int sbx_file_fsync(struct sbx_file *file, const struct sbx_call *call)
 	return publish_wait(file->node, call);
 }
 
+static bool node_has_writer_locked(const struct sbx_node_file *node)
+{
+	for (const GList *link = node->handles.head; link; link = link->next) {
+		const struct sbx_file *file = link->data;
+
+		if (file->writable)
+			return true;
+	}
+	return false;
+}
+
 int sbx_file_release(struct sbx_file *file, const struct sbx_call *call)
 {
 	struct sbx_node_file *node = file->node;
-	bool last_writer = file->writable;
 	bool due;
 	int r = 0;
 
 	pthread_mutex_lock(&node->lock);
 	g_queue_unlink(&node->handles, &file->link);
-	for (GList *link = node->handles.head; link; link = link->next) {
-		const struct sbx_file *other = link->data;
-
-		last_writer &= !other->writable;
-	}
-	due = nfile_is_unsent_locked(node) && (last_writer || (file->writable && file->wrote));
+	due = nfile_is_unsent_locked(node) && file->writable &&
+	      (file->wrote || !node_has_writer_locked(node));
 	pthread_mutex_unlock(&node->lock);
 	/* Nobody hears of a failure here: it is in errors, and the bytes are kept. */
 	if (due)
@@ -451,6 +457,7 @@ int sbx_file_getattr(struct sbx_file *file, const struct sbx_call *call, pid_t p
 static int node_setattr_unsent_locked(struct sbx_node_file *node, const struct sbx_setattr *change)
 {
 	struct sbx_spool_meta meta;
+	bool is_now;
 	int r = 0;
 
 	if (change->set & SBX_SET_SIZE)
@@ -458,21 +465,23 @@ static int node_setattr_unsent_locked(struct sbx_node_file *node, const struct s
 	if (r < 0)
 		return r;
 	meta = *sbx_spool_meta(node->spool);
+	/* A save that begins after this sets both times so by itself. */
+	is_now = meta.kind == SBX_SPOOL_WHOLE && !node->publishing;
 	if (change->set & SBX_SET_MODE) {
 		meta.mode = change->mode & 0777;
 		meta.flags |= SBX_SPOOL_MODE;
 	}
-	if (change->set & SBX_SET_ATIME) {
-		meta.atime_ns = change->atime_ns;
+	if (change->set & (SBX_SET_ATIME | SBX_SET_ATIME_NOW)) {
+		meta.atime_ns = change->set & SBX_SET_ATIME ? change->atime_ns : SBX_TIME_NOW;
 		meta.flags |= SBX_SPOOL_ATIME;
 	}
-	if (change->set & SBX_SET_ATIME_NOW)
-		meta.flags &= ~(unsigned int)SBX_SPOOL_ATIME;
-	if (change->set & SBX_SET_MTIME) {
-		meta.mtime_ns = change->mtime_ns;
+	if (change->set & (SBX_SET_MTIME | SBX_SET_MTIME_NOW)) {
+		meta.mtime_ns = change->set & SBX_SET_MTIME ? change->mtime_ns : SBX_TIME_NOW;
 		meta.flags |= SBX_SPOOL_MTIME;
 	}
-	if (change->set & SBX_SET_MTIME_NOW)
+	if (is_now && change->set & SBX_SET_ATIME_NOW)
+		meta.flags &= ~(unsigned int)SBX_SPOOL_ATIME;
+	if (is_now && change->set & SBX_SET_MTIME_NOW)
 		meta.flags &= ~(unsigned int)SBX_SPOOL_MTIME;
 	r = sbx_spool_set_meta(node->spool, &meta);
 	if (r == 0)
@@ -549,6 +558,7 @@ int sbx_files_setattr(struct sbx_files *files, const struct sbx_call *call, cons
 		      struct sbx_attr *ret_attr)
 {
 	struct sbx_node_file *node = file ? nfile_ref(file->node) : files_find(files, path);
+	bool left = false;
 	bool local;
 	int r = 0;
 
@@ -567,8 +577,12 @@ int sbx_files_setattr(struct sbx_files *files, const struct sbx_call *call, cons
 			file->wrote = true;
 		if (r == 0)
 			nfile_local_attr_locked(node, ret_attr);
+		left = r == 0 && !node->failed && !node_has_writer_locked(node);
 	}
 	pthread_mutex_unlock(&node->lock);
+	/* What its last writer has left may be on its way already, without this. */
+	if (left)
+		(void)publish_after(node);
 	if (!local) {
 		r = node_setattr_apply(node, call, path, change);
 		if (r == 0) {

@@ -246,7 +246,11 @@ void nfile_local_attr_locked(struct sbx_node_file *node, struct sbx_attr *ret_at
 		if (meta->flags & (SBX_SPOOL_NEW | SBX_SPOOL_MODE))
 			attr.mode = S_IFREG | (meta->mode & 07777);
 		attr.ctime_ns = node->written_ns;
-		attr.mtime_ns = meta->flags & SBX_SPOOL_MTIME ? meta->mtime_ns : node->written_ns;
+		if (meta->flags & SBX_SPOOL_MTIME && meta->mtime_ns != SBX_TIME_NOW)
+			attr.mtime_ns = meta->mtime_ns;
+		else if (meta->flags & SBX_SPOOL_MTIME || meta->kind == SBX_SPOOL_WHOLE ||
+			 !sbx_layout_is_base(sbx_spool_layout(node->spool)))
+			attr.mtime_ns = node->written_ns;
 		attr.has_ns = true;
 	}
 	if (node->detached)

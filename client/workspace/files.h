@@ -103,8 +103,8 @@ void sbx_files_used(struct sbx_files *files);
 /* Publish what is unsent of @path and below it (before rename, link, a job, …). NULL:
  * everything. */
 int sbx_files_publish(struct sbx_files *files, const struct sbx_call *call, const char *path);
-/* setattr of a file that has unsent bytes: *ret_done tells whether it rode along with them, else
- * the caller applies it. */
+/* setattr of a file that has unsent bytes: *ret_done tells whether it rode along with them, or will
+ * follow those that are on their way; else the caller applies it. */
 int sbx_files_setattr(struct sbx_files *files, const struct sbx_call *call, const char *path,
 		      struct sbx_file *file, const struct sbx_setattr *change, bool *ret_done,
 		      struct sbx_attr *ret_attr);

@@ -175,6 +175,12 @@ bool sbx_layout_extent(const struct sbx_layout *layout, uint64_t offset, uint64_
 	return true;
 }
 
+bool sbx_layout_is_base(const struct sbx_layout *layout)
+{
+	return layout->log_bytes == 0 && layout->base_cut_bytes == layout->base_size_bytes &&
+	       layout->size_bytes == layout->base_size_bytes;
+}
+
 bool sbx_layout_needs_base(const struct sbx_layout *layout)
 {
 	uint64_t offset = 0;

@@ -62,6 +62,9 @@ void sbx_layout_truncate(struct sbx_layout *layout, uint64_t size_bytes);
 bool sbx_layout_extent(const struct sbx_layout *layout, uint64_t offset, uint64_t max_bytes,
 		       struct sbx_extent *ret_extent);
 
+/* Nothing was changed. */
+bool sbx_layout_is_base(const struct sbx_layout *layout);
+
 /* Some byte of the file is the base's. */
 bool sbx_layout_needs_base(const struct sbx_layout *layout);
 

@@ -50,23 +50,24 @@ static void publish_settle(struct sbx_node_file *node, const char *path,
 	struct sbx_content *content = NULL;
 	struct sbx_content *old;
 	struct sbx_spool *done = NULL;
+	struct sbx_version sent = { 0 };
+	struct sbx_version now;
 
+	if (attr)
+		sbx_version_of(attr, &sent);
 	if (attr && view->meta.kind == SBX_SPOOL_WHOLE)
 		content = sbx_contents_adopt(files->contents, path, attr, view);
 	pthread_mutex_lock(&node->lock);
 	old = node->content;
-	node->content = content;
-	if (attr) {
-		node->attr = *attr;
-		node->has_attr = true;
-	}
+	/* publish_note_locked() has told of it, and it may have been changed since. */
+	sbx_version_of(&node->attr, &now);
+	node->content = sbx_version_equal(&sent, &now) ? g_steal_pointer(&content) : NULL;
 	if (!sbx_spool_is_newer(node->spool, view)) {
 		done = node->spool;
 		node->spool = NULL;
 	} else {
-		struct sbx_spool_meta meta = { .kind = SBX_SPOOL_PATCH };
+		struct sbx_spool_meta meta = { .kind = SBX_SPOOL_PATCH, .base = now };
 
-		sbx_version_of(&node->attr, &meta.base);
 		meta.mode = node->attr.mode & 0777;
 		if (sbx_spool_rebase(node->spool, view, &meta) < 0)
 			/* It stays as it is: sent again with what came later, nothing is lost. */
@@ -76,39 +77,51 @@ static void publish_settle(struct sbx_node_file *node, const char *path,
 	nfile_show_locked(node);
 	pthread_mutex_unlock(&node->lock);
 	sbx_spool_remove(done);
+	sbx_content_unref(content);
 	sbx_content_unref(old);
 }
 
 /*
  * What an attempt sends. Appending twice is not the same as once: an attempt to append has an id
  * under which the sandbox keeps its outcome, and while it is in doubt just that is sent again,
- * under that id, by whoever holds the spool.
+ * under that id, by whoever holds the spool. Mode and times may be set meanwhile: they go in an
+ * attempt of their own, after it.
  */
 static int publish_view_locked(struct sbx_node_file *node, struct sbx_spool_view *ret_view,
 			       uint64_t *ret_seq)
 {
 	struct sbx_spool_meta meta;
+	uint64_t seq;
+	bool again;
 	int r;
 
 	if (!nfile_is_unsent_locked(node))
 		return -ECANCELED;
 	meta = *sbx_spool_meta(node->spool);
-	if (meta.attempt_id[0]) {
-		*ret_seq = node->attempt_seq;
-		return sbx_spool_view_until(node->spool, meta.attempt_end, ret_view);
-	}
-	*ret_seq = node->write_seq;
-	r = sbx_spool_view(node->spool, ret_view);
-	if (r < 0 || meta.kind != SBX_SPOOL_PATCH || ret_view->layout.append_start == SBX_NO_APPEND)
-		return r;
-	sbx_random_hex(meta.attempt_id, SBX_ATTEMPT_ID_CHARS);
-	meta.attempt_end = ret_view->log_end;
-	r = sbx_spool_set_meta(node->spool, &meta);
+	again = meta.attempt_id[0];
+	seq = again ? node->attempt_seq : node->write_seq;
+	r = again ? sbx_spool_view_until(node->spool, meta.attempt_end, ret_view)
+		  : sbx_spool_view(node->spool, ret_view);
 	if (r < 0)
-		sbx_spool_view_done(ret_view);
-	else
-		ret_view->meta = meta;
-	return r;
+		return r;
+	if (!again && meta.kind == SBX_SPOOL_PATCH &&
+	    ret_view->layout.append_start != SBX_NO_APPEND) {
+		sbx_random_hex(meta.attempt_id, SBX_ATTEMPT_ID_CHARS);
+		meta.attempt_end = ret_view->log_end;
+		r = sbx_spool_set_meta(node->spool, &meta);
+		if (r < 0) {
+			sbx_spool_view_done(ret_view);
+			return r;
+		}
+	}
+	if (meta.attempt_id[0] && meta.flags & SBX_SPOOL_SET) {
+		meta.flags &= ~(unsigned int)SBX_SPOOL_SET;
+		seq = MIN(seq, node->write_seq - 1);
+		node->publish_again = true;
+	}
+	ret_view->meta = meta;
+	*ret_seq = seq;
+	return 0;
 }
 
 /* The outcome of the attempt is known: the next one is another. */

@@ -601,10 +601,34 @@ static int spool_compact(struct sbx_spool *spool)
 	return r;
 }
 
+static bool has_newer_log(const struct sbx_spool *spool, const struct sbx_spool_view *view)
+{
+	return spool->log_generation != view->log_generation || spool->log_end != view->log_end;
+}
+
+/* Flags of what is to be set that @view does not have. Writing sets times: those that are to be set
+ * still were set after it. */
+static unsigned int newer_flags(const struct sbx_spool *spool, const struct sbx_spool_view *view)
+{
+	const struct sbx_spool_meta *now = &spool->meta;
+	const struct sbx_spool_meta *then = &view->meta;
+	bool wrote = has_newer_log(spool, view);
+	unsigned int done = 0;
+
+	if (now->mode == then->mode)
+		done |= SBX_SPOOL_MODE;
+	if (!wrote && now->atime_ns == then->atime_ns)
+		done |= SBX_SPOOL_ATIME;
+	if (!wrote && now->mtime_ns == then->mtime_ns)
+		done |= SBX_SPOOL_MTIME;
+	return now->flags & SBX_SPOOL_SET & ~(done & then->flags);
+}
+
 int sbx_spool_rebase(struct sbx_spool *spool, const struct sbx_spool_view *view,
 		     const struct sbx_spool_meta *meta)
 {
 	struct sbx_spool_meta now = spool->meta;
+	struct sbx_spool_meta next = *meta;
 	struct spool_record record;
 	uint64_t pos = view->log_end;
 	struct spool_copy copy;
@@ -616,7 +640,12 @@ int sbx_spool_rebase(struct sbx_spool *spool, const struct sbx_spool_view *view,
 		now.flags &= ~(unsigned int)SBX_SPOOL_NEW;
 		return sbx_spool_set_meta(spool, &now);
 	}
-	r = copy_begin(spool, &copy, meta);
+	next.flags = newer_flags(spool, view) | (now.flags & SBX_SPOOL_ORPHAN);
+	if (next.flags & SBX_SPOOL_MODE)
+		next.mode = now.mode;
+	next.atime_ns = now.atime_ns;
+	next.mtime_ns = now.mtime_ns;
+	r = copy_begin(spool, &copy, &next);
 	while (r == 0 && pos < spool->log_end) {
 		uint64_t data;
 
@@ -629,7 +658,7 @@ int sbx_spool_rebase(struct sbx_spool *spool, const struct sbx_spool_view *view,
 		pos += sizeof(record) + data;
 	}
 	if (r == 0)
-		r = copy_commit(spool, &copy, meta);
+		r = copy_commit(spool, &copy, &next);
 	if (r < 0)
 		copy_abandon(spool, &copy);
 	return r;
@@ -732,7 +761,7 @@ bool sbx_spool_pin_until_attempt(struct sbx_spool *spool)
 
 bool sbx_spool_is_newer(const struct sbx_spool *spool, const struct sbx_spool_view *view)
 {
-	return spool->log_generation != view->log_generation || spool->log_end != view->log_end;
+	return has_newer_log(spool, view) || newer_flags(spool, view) != 0;
 }
 
 void sbx_spool_view_done(struct sbx_spool_view *view)

@@ -52,6 +52,8 @@ enum {
 	SBX_SPOOL_ATIME = 1 << 2,
 	SBX_SPOOL_MTIME = 1 << 3,
 	SBX_SPOOL_ORPHAN = 1 << 4, /* its file was removed while it was open: no adoption */
+	/* What is to be set beside the content. */
+	SBX_SPOOL_SET = SBX_SPOOL_MODE | SBX_SPOOL_ATIME | SBX_SPOOL_MTIME,
 };
 
 /* What the header says beside path and tag. */
@@ -59,7 +61,7 @@ struct sbx_spool_meta {
 	enum sbx_spool_kind kind;
 	unsigned int flags; /* SBX_SPOOL_… */
 	mode_t mode; /* 0777: of a new file, to be set (SBX_SPOOL_MODE), or the base's */
-	int64_t atime_ns;
+	int64_t atime_ns; /* to be set: SBX_TIME_NOW (apply.h) is the moment at which it is */
 	int64_t mtime_ns;
 	struct sbx_version base; /* what the changes began with; zeros with SBX_SPOOL_NEW */
 	/* An attempt to send the records before attempt_end under this id, whose outcome is not
@@ -131,13 +133,13 @@ void sbx_spool_unpin(struct sbx_spool *spool);
 /* Of one adopted with an attempt in doubt: pin it; returns whether records came after the
  * attempt. */
 bool sbx_spool_pin_until_attempt(struct sbx_spool *spool);
-/* Something was written since @view. */
+/* Something was written since @view, or is to be set that @view does not have. */
 bool sbx_spool_is_newer(const struct sbx_spool *spool, const struct sbx_spool_view *view);
 
 /*
  * The sandbox has all of @view as the version meta->base: keep what was written since, as changes
- * of that version. @meta->kind is SBX_SPOOL_PATCH. A spool that was restarted since stays what it
- * is.
+ * of that version, and what is to be set that @view does not have. @meta->kind is SBX_SPOOL_PATCH,
+ * without flags. A spool that was restarted since stays what it is.
  */
 int sbx_spool_rebase(struct sbx_spool *spool, const struct sbx_spool_view *view,
 		     const struct sbx_spool_meta *meta);

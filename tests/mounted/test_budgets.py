@@ -6,9 +6,14 @@ seconds that the program took.
 
 import os
 import random
+import subprocess
 import time
 
 import pytest
+
+from jobtools import ended, programs, running, start, status
+from sbxtest.build import sbxfs_path
+from sbxtest.timing import scale, wait_for
 
 pytestmark = pytest.mark.serial
 
@@ -28,13 +33,16 @@ class Cost:
         self.place = place
 
     def __enter__(self):
+        time.sleep(0.1)  # a request is logged after it was answered
         self.before = self.place.log_mark()
         self.start = time.monotonic()
         return self
 
     def __exit__(self, *_):
         # Each whole second may have one look at what has changed.
-        self.looks = int(time.monotonic() - self.start) + 1
+        self.took = time.monotonic() - self.start
+        self.looks = int(self.took) + 1
+        time.sleep(0.1)
         self.records = self.place.server.log(self.before)
         self.requests = len(self.records)
         self.moved = sum(r.bytes_in + r.bytes_out for r in self.records)
@@ -103,6 +111,28 @@ def test_known_directory_answers_without_a_request(place):
     assert cost.others == 0, cost.text
 
 
+def test_known_directory_within_ttl(place):
+    """No request, be a name there or not, and whoever lists it."""
+    (place.root / "d").mkdir()
+    for number in range(100):
+        (place.root / f"d/f{number}").touch()
+    warm(place)
+    for turn in range(10):  # until all of it was done within ttl
+        time.sleep(1.1)
+        begun = time.monotonic()
+        assert len(os.listdir(place.fs / "d")) == 100
+        with Cost(place) as cost:
+            for number in range(100):
+                os.stat(place.fs / f"d/f{number}")
+                assert not os.path.exists(place.fs / f"d/missing{turn}-{number}")
+            place.run("ls", "-l", "d")
+            ended_s = time.monotonic() - begun
+        if ended_s < 0.9:
+            break
+    assert ended_s < 0.9
+    assert cost.requests == 0, cost.text
+
+
 def test_create_write_close(place):
     warm(place)
     with Cost(place) as cost:
@@ -126,16 +156,35 @@ def test_create_with_o_excl_and_attributes_before_close(place):
     cost.at_most_beside_looks(2)
 
 
-def test_fstat_before_close_sends(place):
+def test_create_with_o_excl(place):
     warm(place)
     with Cost(place) as cost:
-        fd = os.open(place.fs / "new", os.O_WRONLY | os.O_CREAT, 0o600)
+        fd = os.open(place.fs / "new", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
         os.write(fd, b"hello")
+        os.close(fd)
+    assert (place.root / "new").read_bytes() == b"hello"
+    cost.at_most_beside_looks(2)
+
+
+@pytest.mark.parametrize("flags, budget", [(0, 1), (os.O_EXCL, 2)], ids=["plain", "excl"])
+@pytest.mark.parametrize("mode", [None, 0o640], ids=["", "mode"])
+def test_fstat_before_close_sends(place, flags, budget, mode):
+    warm(place)
+    with Cost(place) as cost:
+        fd = os.open(place.fs / "new", os.O_WRONLY | os.O_CREAT | flags, 0o600)
+        os.write(fd, b"hello")
+        if mode:
+            os.utime(fd, ns=(10**18, 10**18))
+            os.fchmod(fd, mode)
         shown = os.fstat(fd)
+        assert (place.root / "new").read_bytes() == b"hello"
         with Cost(place) as closing:
             os.close(fd)
-    assert (place.root / "new").stat().st_ctime_ns == shown.st_ctime_ns
-    cost.at_most_beside_looks(1)
+    found = os.stat(place.root / "new")
+    assert found.st_ctime_ns == shown.st_ctime_ns
+    assert (found.st_mode & 0o7777, found.st_mtime_ns // 10**9 == 10**9) == (
+        mode or 0o600, bool(mode))
+    cost.at_most_beside_looks(budget)
     assert closing.others == 0, closing.text
 
 
@@ -209,6 +258,25 @@ def test_sequential_read_of_a_big_file_moves_it_once(place):
     assert cost.moved < 34 * MIB, cost.text
 
 
+def test_sequential_write_of_a_big_file_moves_it_once(place):
+    data = os.urandom(32 * MIB)
+    (place.work / "big").write_bytes(data)
+    warm(place)
+    with Cost(place) as cost:
+        place.run("cp", place.work / "big", "f")
+    assert (place.root / "f").read_bytes() == data
+    assert cost.moved < 34 * MIB, cost.text
+
+
+def test_first_bytes_do_not_need_the_whole_file(place):
+    (place.root / "f").write_bytes(os.urandom(128 * MIB))
+    settle()
+    warm(place)
+    with Cost(place) as cost:
+        place.sh("head -c 4096 f | wc -c")
+    assert cost.moved < 8 * MIB, cost.text
+
+
 def test_random_reads_of_a_big_file(place):
     data = os.urandom(128 * MIB)
     (place.root / "f").write_bytes(data)
@@ -225,7 +293,7 @@ def test_random_reads_of_a_big_file(place):
     finally:
         os.close(fd)
     cost.at_most(40)
-    assert cost.moved < 40 * (256 << 10), cost.text
+    assert max(r.bytes_out for r in cost.records) < 256 << 10, cost.text
 
 
 def git_tree(place):
@@ -259,3 +327,82 @@ def test_git_status_that_needs_contents(start_place):
         out = place.run("git", "--no-optional-locks", "status", "--short", cwd=place.fs / "repo")
     assert out == ""
     cost.at_most(40)
+
+
+def test_start_of_a_job(place):
+    """Its leader's request, which is answered when it ends, and one more."""
+    session = place.mount / place.name
+    ended(session / "jobs" / start(session, "true"))
+    with Cost(place) as cost:
+        job = session / "jobs" / start(session, "echo x; sleep 1")
+        running(job)
+        assert ended(job)["exit"] == "0"
+    asked = programs(cost.records)
+    assert asked.pop("sbxfs-jobrun") == 1
+    asked.pop("sbxfs-jobpoll", 0)  # by those who look at it
+    asked.pop("sbxfs-scan", 0)
+    assert sum(asked.values()) <= 1, asked
+
+
+def test_following_a_job(place):
+    """One request a poll's interval for eight readers, and each byte once."""
+    session = place.mount / place.name
+    ended(session / "jobs" / start(session, "true"))
+    line = "x" * 999
+    job = session / "jobs" / start(
+        session, f"sleep 1; for i in $(seq 20); do echo {line}; sleep .2; done; sleep 4")
+    running(job)
+    shown = [place.work / f"shown{number}" for number in range(8)]
+    readers = []
+    try:
+        with Cost(place) as cost:
+            for path in shown:
+                with open(path, "wb") as output:
+                    readers.append(subprocess.Popen(
+                        ["tail", "-c", "+1", "-f", "-s", "0.1", str(job / "output.log")],
+                        stdin=subprocess.DEVNULL, stdout=output))
+            wait_for(lambda: min(path.stat().st_size for path in shown) == 20_000, 20)
+        with Cost(place) as silent:
+            time.sleep(2.5)
+        assert status(job)["state"] == "running"
+    finally:
+        for reader in readers:
+            reader.kill()
+            reader.wait()
+    assert {path.read_text() for path in shown} == {(line + "\n") * 20}
+    for part in (cost, silent):
+        assert set(programs(part.records)) <= {"sbxfs-jobpoll"}, part.text
+    # 250 ms apart while bytes come, later where none come; and at once for a new reader.
+    assert 5 <= cost.requests <= 4 * cost.took + len(readers), cost.text
+    assert silent.requests <= 6, silent.text
+    # Armoured, and with what each poll costs.
+    assert sum(r.bytes_out for r in cost.records) <= 1.4 * 20_000 + 1000 * cost.requests
+    (job / "control").write_text("cancel\n")
+
+
+RSS_PROGRAM = "ls -lR . >/dev/null"
+
+
+def test_memory_of_names(place):
+    def memory():
+        with open(f"/proc/{place.mount.pid}/status") as lines:
+            return next(int(line.split()[1]) << 10 for line in lines
+                        if line.startswith("RssAnon:"))
+
+    def grow(start, end):
+        for number in range(start, end):
+            directory = place.root / f"d{number}"
+            directory.mkdir()
+            for other in range(1000):
+                (directory / f"module-{other}-name.js").touch()
+        place.fresh()
+        t=time.monotonic()
+        place.sh(RSS_PROGRAM)
+        place.sh(RSS_PROGRAM)
+        print(time.monotonic()-t)
+        return memory()
+
+    first = grow(0, 20)
+    second = grow(20, 60)
+    print(first, second, (second - first) / 40_000)
+    assert second - first < 512 * 40_000

@@ -362,9 +362,7 @@ def stress(place, seconds, seed):
     return sum(counts)
 
 
-# With BusyBox a time that utime set was seen to be lost now and then: slow until it is understood.
-@pytest.mark.parametrize("kind", ["gnu-host",
-                                  pytest.param("busybox-host", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", ["gnu-host", "busybox-host"])
 def test_for_a_moment(start_place, kind):
     stress(start_place(kind), 5, seed=1)
 

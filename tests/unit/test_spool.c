@@ -333,6 +333,47 @@ static void test_restart_during_view(void **state)
 	sbx_spool_remove(spool);
 }
 
+/* What is to be set beside the content is as good as bytes. */
+static void test_set_during_view(void **state)
+{
+	struct fixture *fix = *state;
+	struct sbx_spool_meta meta = whole;
+	struct sbx_spool_view view;
+	struct sbx_spool *spool;
+
+	assert_int_equal(sbx_spool_create(fix->dirfd, TAG, "f", &whole, &spool), 0);
+	assert_int_equal(sbx_spool_write(spool, "before", 6, 0), 0);
+	assert_int_equal(sbx_spool_view(spool, &view), 0);
+	meta.flags |= SBX_SPOOL_MODE | SBX_SPOOL_ORPHAN;
+	meta.mode = 0600;
+	assert_int_equal(sbx_spool_set_meta(spool, &meta), 0);
+	assert_true(sbx_spool_is_newer(spool, &view));
+	assert_int_equal(sbx_spool_rebase(spool, &view, &patch), 0);
+	sbx_spool_view_done(&view);
+	meta = *sbx_spool_meta(spool);
+	assert_int_equal(meta.kind, SBX_SPOOL_PATCH);
+	/* The view had the time. */
+	assert_int_equal(meta.flags, SBX_SPOOL_MODE | SBX_SPOOL_ORPHAN);
+	assert_int_equal(meta.mode, 0600);
+	assert_true(sbx_layout_is_base(sbx_spool_layout(spool)));
+	assert_int_equal(sbx_spool_view(spool, &view), 0);
+	assert_false(sbx_spool_is_newer(spool, &view));
+	/* The same time again, after bytes. */
+	meta.flags |= SBX_SPOOL_MTIME;
+	meta.mtime_ns = 5;
+	assert_int_equal(sbx_spool_set_meta(spool, &meta), 0);
+	sbx_spool_view_done(&view);
+	assert_int_equal(sbx_spool_view(spool, &view), 0);
+	assert_false(sbx_spool_is_newer(spool, &view));
+	assert_int_equal(sbx_spool_write(spool, "x", 1, 0), 0);
+	assert_int_equal(sbx_spool_rebase(spool, &view, &patch), 0);
+	sbx_spool_view_done(&view);
+	assert_int_equal(sbx_spool_meta(spool)->flags, SBX_SPOOL_MTIME | SBX_SPOOL_ORPHAN);
+	assert_int_equal(sbx_spool_meta(spool)->mtime_ns, 5);
+	assert_int_equal(sbx_spool_meta(spool)->mode, patch.mode);
+	sbx_spool_remove(spool);
+}
+
 /* Rewriting the same megabyte does not let the file grow without bound. */
 static void test_compaction(void **state)
 {
@@ -386,6 +427,7 @@ int main(void)
 		SPOOL_TEST(test_living_owner),
 		SPOOL_TEST(test_view_and_rebase),
 		SPOOL_TEST(test_restart_during_view),
+		SPOOL_TEST(test_set_during_view),
 		SPOOL_TEST(test_compaction),
 		SPOOL_TEST(test_limits),
 	};

@@ -114,6 +114,75 @@ static void test_attributes_ride_along(void **state)
 	close_all(&f);
 }
 
+#define SET_S INT64_C(1500000000)
+
+/* What open file @file, or @path where that is NULL, is set to. */
+static void set_attributes(struct fixture *f, const char *path, struct sbx_file *file,
+			   unsigned int set)
+{
+	struct sbx_setattr change = { .set = set, .mode = 0751, .mtime_ns = SET_S * 1000000000 };
+	struct sbx_attr attr;
+
+	assert_int_equal(sbx_ws_setattr(f->ws, &f->rig.call, path, file, &change, &attr), 0);
+}
+
+/* Close @file; a request of 300 ms is on its way when this returns. */
+static void leave_sending(struct fixture *f, struct sbx_file *file)
+{
+	rig_fault(&f->rig, "exec:*:delay=300\n");
+	assert_int_equal(sbx_file_release(file, NULL), 0);
+	g_usleep(100000);
+}
+
+/* Until all is sent, with nobody asking for it. */
+static void wait_sent(struct fixture *f)
+{
+	for (int i = 0; i < 50 && pending(f) > 0; i++)
+		g_usleep(100000);
+	assert_int_equal(pending(f), 0);
+	rig_fault(&f->rig, "");
+}
+
+/* Mode and times that are set while what was written before is on its way are not what is sent. */
+static void test_attributes_while_sending(void **state)
+{
+	struct fixture f;
+	struct sbx_file *other;
+	struct sbx_file *file;
+	struct stat st;
+
+	open_with(&f, tools_args(state), 1000);
+	save(&f, "f", "x");
+	leave_sending(&f, open_file(&f, "f", O_WRONLY | O_TRUNC));
+	set_attributes(&f, "f", NULL, SBX_SET_MODE | SBX_SET_MTIME);
+	wait_sent(&f);
+	st = remote_stat(&f, "f");
+	assert_int_equal(st.st_size, 0);
+	assert_int_equal(st.st_mode, S_IFREG | 0751);
+	assert_int_equal(st.st_mtim.tv_sec, SET_S);
+	/* Later bytes in between, which are sent in a second request. */
+	file = open_file(&f, "f", O_WRONLY);
+	other = open_file(&f, "f", O_WRONLY);
+	write_at(&f, other, "first", 0);
+	leave_sending(&f, other);
+	write_at(&f, file, "second", 5);
+	set_attributes(&f, "f", file, SBX_SET_MTIME);
+	close_file(&f, file);
+	wait_sent(&f);
+	assert_remote(&f, "f", "firstsecond");
+	assert_int_equal(remote_stat(&f, "f").st_mtim.tv_sec, SET_S);
+	/* The time that is on its way is an old one when it comes. */
+	file = open_file(&f, "f", O_WRONLY | O_TRUNC);
+	write_at(&f, file, "third", 0);
+	set_attributes(&f, "f", file, SBX_SET_MTIME);
+	leave_sending(&f, file);
+	set_attributes(&f, "f", NULL, SBX_SET_MTIME_NOW);
+	wait_sent(&f);
+	assert_remote(&f, "f", "third");
+	assert_true(remote_stat(&f, "f").st_mtim.tv_sec > SET_S);
+	close_all(&f);
+}
+
 /* kernel.md: FLUSH is not close. */
 static void test_flushes(void **state)
 {
@@ -481,6 +550,7 @@ static void test_append_in_doubt(void **state)
 	assert_true(sbx_file_flush(file, &f.rig.call, getpid()) < 0);
 	assert_remote(&f, "log", "one\ntwo\n");
 	write_at(&f, file, "three\n", 8);
+	set_attributes(&f, "log", file, SBX_SET_MODE | SBX_SET_MTIME);
 	rig_fault(&f.rig, "exec:*:status=500\n");
 	(void)sbx_file_release(file, &f.rig.call);
 	assert_int_equal(pending(&f), 1);
@@ -491,6 +561,8 @@ static void test_append_in_doubt(void **state)
 	assert_int_equal(sbx_ws_sync(f.ws, &f.rig.call), 0);
 	assert_int_equal(pending(&f), 0);
 	assert_remote(&f, "log", "one\ntwo\nthree\n");
+	assert_int_equal(remote_stat(&f, "log").st_mode, S_IFREG | 0751);
+	assert_int_equal(remote_stat(&f, "log").st_mtim.tv_sec, SET_S);
 	close_all(&f);
 }
 
@@ -635,6 +707,8 @@ int main(void)
 		BUSYBOX(test_exclusive),
 		GNU(test_attributes_ride_along),
 		BUSYBOX(test_attributes_ride_along),
+		GNU(test_attributes_while_sending),
+		BUSYBOX(test_attributes_while_sending),
 		GNU(test_flushes),
 		GNU(test_patch),
 		BUSYBOX(test_patch),

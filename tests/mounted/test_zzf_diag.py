@@ -1,0 +1,252 @@
+"""What the sandbox changes is seen here within ttl, whatever else goes on; design: close-to-open."""
+
+import os
+import random
+import subprocess
+import time
+from contextlib import contextmanager
+
+import pytest
+
+from jobtools import start
+from sbxtest.timing import scale, wait_for
+
+pytestmark = pytest.mark.serial
+
+SLOW = os.environ.get("SBX_SLOW") == "1"
+TTL_S = 1.0
+LIMIT_S = TTL_S + 5 * scale(0.05)
+SIZE = 64  # of every file that is changed
+
+
+@pytest.fixture(params=["gnu-host", "busybox-host"])
+def place(request, start_place):
+    """With the tools of each kind."""
+    return start_place(request.param)
+
+
+class Name:
+    """What a name of the workspace was and when; and the newest of it that was seen here.
+
+    states: (begun, done, content, mtime), oldest first; content is None where there was nothing.
+    seen: by those who named it, and in listings. These may be of different age within ttl.
+    """
+
+    def __init__(self):
+        self.states = [(0.0, 0.0, None, None)]
+        self.seen = {"name": 0, "listing": 0}
+
+    def newest(self, matches, until: float) -> int:
+        """The newest state that a look which ended then may have shown; -1: there was none."""
+        return max((i for i, (begun, _, *what) in enumerate(self.states)
+                    if begun <= until and matches(*what)), default=-1)
+
+
+class Checker:
+    """Changes names in the sandbox's own directory and looks at them through the mount.
+
+    What was changed longer than ttl before a look began must be seen by it, and what was seen is
+    never followed by something older.
+    """
+
+    def __init__(self, place, directories):
+        self.place = place
+        self.random = random.Random(7)
+        self.directories = directories
+        self.names = {}
+        self.serial = 0
+        self.looks = 0
+        self.changes = dict.fromkeys(("write", "replace", "make", "remove", "rename"), 0)
+        self.wrong = []
+        self.outdated = 0.0  # for how long at most what was seen had not been true any more, in s
+        for directory in directories:
+            for _ in range(2):
+                self.make(directory)
+
+    def note(self, path, begun):
+        """Keeps what a change made of a name."""
+        name = self.names.setdefault(path, Name())
+        try:
+            content = (self.place.root / path).read_bytes()
+            mtime = os.stat(self.place.root / path).st_mtime_ns
+        except FileNotFoundError:
+            content = mtime = None
+        name.states.append((begun, time.monotonic(), content, mtime))
+
+    def fresh(self, directory) -> str:
+        self.serial += 1
+        return f"{directory}/n{self.serial}"
+
+    def some(self):
+        """A name that is there."""
+        return self.random.choice([path for path, name in self.names.items()
+                                   if name.states[-1][2] is not None])
+
+    def content(self) -> bytes:
+        """Unlike any other, of the same size."""
+        self.serial += 1
+        return f"{self.serial}\n".rjust(SIZE, ".").encode()
+
+    # Changes
+
+    def make(self, directory=None):
+        path = self.fresh(directory or self.random.choice(self.directories))
+        begun = time.monotonic()
+        (self.place.root / path).write_bytes(self.content())
+        self.note(path, begun)
+
+    def write(self):
+        """The same file, of the same size."""
+        path, begun = self.some(), time.monotonic()
+        with open(self.place.root / path, "r+b") as file:
+            file.write(self.content())
+        self.note(path, begun)
+
+    def replace(self):
+        path = self.some()
+        (self.place.root / "spare").write_bytes(self.content())
+        begun = time.monotonic()
+        os.replace(self.place.root / "spare", self.place.root / path)
+        self.note(path, begun)
+
+    def remove(self):
+        path, begun = self.some(), time.monotonic()
+        os.unlink(self.place.root / path)
+        self.note(path, begun)
+        self.make(os.path.dirname(path))
+
+    def rename(self):
+        path = self.some()
+        other, begun = self.fresh(os.path.dirname(path)), time.monotonic()
+        os.rename(self.place.root / path, self.place.root / other)
+        self.note(path, begun)
+        self.note(other, begun)
+
+    def change(self):
+        way = min(self.changes, key=self.changes.get)
+        self.changes[way] += 1
+        getattr(self, way)()
+
+    # Looks
+
+    def judge(self, how, path, begun, matches):
+        """What a look at a name says that began then and ends now."""
+        name = self.names[path]
+        found = name.newest(matches, time.monotonic())
+        self.looks += 1
+        past = [begun - done for _, done, *_ in name.states[found + 1:] if done <= begun]
+        age = max(past, default=0)
+        self.outdated = max(self.outdated, age)
+        if found < 0 or found < name.seen[how] or age > LIMIT_S:
+            self.wrong.append(f"{how} {path}: state {found} of {len(name.states) - 1}, "
+                              f"{name.seen[how]} was seen, outdated for {age:.2f} s")
+        name.seen[how] = max(name.seen[how], found)
+        import sys
+        name.__dict__.setdefault("log",[]).append((sys._getframe(1).f_code.co_name, found, round(begun,3), round(time.monotonic()-begun,4)))
+        if self.wrong and path in self.wrong[-1]:
+            self.wrong.append(str(name.log[-14:])+str(name.states[-2:]))
+
+    def read(self, path):
+        begun = time.monotonic()
+        try:
+            found = (self.place.fs / path).read_bytes()
+        except FileNotFoundError:
+            found = None
+        self.judge("name", path, begun, lambda content, _: content == found)
+
+    def stat(self, path):
+        begun = time.monotonic()
+        try:
+            status = os.stat(self.place.fs / path)
+            found = status.st_mtime_ns
+        except FileNotFoundError:
+            found = None
+        self.judge("name", path, begun, lambda _, mtime: mtime == found)
+
+    def list(self, directory):
+        begun = time.monotonic()
+        found = set(os.listdir(self.place.fs / directory))
+        for path in self.names:
+            if os.path.dirname(path) == directory:
+                there = os.path.basename(path) in found
+                self.judge("listing", path, begun,
+                           lambda content, _, there=there: (content is not None) == there)
+
+    def look(self):
+        for path in self.random.sample(list(self.names), len(self.names) // 2):
+            self.random.choice([self.read, self.stat])(path)
+        self.list(self.random.choice(self.directories))
+
+    def forget(self):
+        """Names that are gone for so long that they are known to be."""
+        old = time.monotonic() - 3 * LIMIT_S
+        for path in [path for path, name in self.names.items()
+                     if name.states[-1][2] is None and name.states[-1][1] < old]:
+            del self.names[path]
+
+    def run(self, seconds):
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            self.change()
+            for _ in range(self.random.randrange(1, 3)):
+                self.look()
+                time.sleep(self.random.uniform(0.05, 0.25))
+            self.forget()
+        # What was changed last is seen too.
+        time.sleep(LIMIT_S)
+        for path in self.names:
+            self.read(path)
+        for directory in self.directories:
+            self.list(directory)
+
+
+# What is done over and over in fs. Where files come and go, ls, grep and cat may say so.
+WORKLOADS = {
+    "ls": "ls -lR t >/dev/null 2>&1 || :",
+    "grep": "grep -r zzz t >/dev/null 2>&1 || :",
+    "git-status": "git -C t --no-optional-locks status --short >/dev/null",
+    "read": "cat t/d*/f* >/dev/null",
+    "untar": "tar -C t/d0 -xf \"$TAR\"",
+    "saves": "for i in 1 2 3 4 5 6 7 8; do echo $i >t/d0/s$i; done",
+    "renames": "echo x >t/d0/tmp; mv t/d0/tmp t/d0/moved; rm t/d0/moved",
+}
+
+
+@contextmanager
+def working(place, body):
+    """Runs it over and over while the block runs; yields a function that says how often."""
+    ends, rounds = place.work / "ends", place.work / "rounds"
+    rounds.touch()
+    script = f"while [ ! -e \"$ENDS\" ]; do {body}; echo >>\"$ROUNDS\"; done"
+    with subprocess.Popen(
+            ["bash", "-ec", script], cwd=place.fs, stdin=subprocess.DEVNULL,
+            env=place.env(ENDS=str(ends), ROUNDS=str(rounds), TAR=str(place.work / "x.tar"))
+            ) as process:
+        try:
+            yield lambda: rounds.stat().st_size
+        finally:
+            ends.touch()
+            try:
+                assert process.wait(scale(60)) == 0
+            finally:
+                process.kill()
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_changes_are_seen_while_a_program_works(place, name):
+    for directory in range(10):
+        (place.root / f"t/d{directory}").mkdir(parents=True)
+        for number in range(20):
+            (place.root / f"t/d{directory}/f{number}").write_text(f"{directory} {number}\n" * 50)
+    place.run("git", "init", "-q", cwd=place.root / "t")
+    place.run("git", "add", ".", cwd=place.root / "t")
+    place.run("git", "commit", "-qm", "all", cwd=place.root / "t")
+    place.run("tar", "-C", place.root / "t/d0", "-cf", place.work / "x.tar", ".")
+    checker = Checker(place, ["t/d0", "t/d1", "t/d9"])
+    with working(place, WORKLOADS[name]) as rounds:
+        checker.run(30 if SLOW else 5)
+        assert rounds() >= 3
+    print(f"{sum(checker.changes.values())} changes, {checker.looks} looks, {rounds()} rounds; "
+          f"outdated for {checker.outdated:.2f} s at most")
+    assert not checker.wrong, "\n".join(checker.wrong)
+    assert min(checker.changes.values()) > 0 and checker.looks > 100
