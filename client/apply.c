@@ -6,8 +6,8 @@
 #include "client/apply_impl.h"
 #include "client/record.h"
 
-#define NS_PER_S	INT64_C(1000000000)
-#define NEW_FILE_MODE	0644
+#define NS_PER_S      INT64_C(1000000000)
+#define NEW_FILE_MODE 0644
 /* One request in so many sweeps old outcomes away. */
 #define SWEEP_EVERY 64
 /* Text that escapes make longer than this part of its size goes as base64. */

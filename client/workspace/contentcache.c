@@ -505,8 +505,8 @@ static void unwritten_add_locked(struct sbx_cache *cache, const struct sbx_versi
 	if (cache->unwritten_bytes + version->size_bytes > UNWRITTEN_BYTES)
 		return;
 	if (!cache->is_writing)
-		cache->is_writing = sbx_task_start(cache->pool, cache_write_behind, cache, NULL,
-						   NULL) == 0;
+		cache->is_writing =
+			sbx_task_start(cache->pool, cache_write_behind, cache, NULL, NULL) == 0;
 	if (!cache->is_writing)
 		return;
 	entry = g_new0(struct cache_entry, 1);

@@ -63,8 +63,7 @@ static struct sbx_cache *cache_new(struct fixture *fix, bool on_disk, uint64_t l
 {
 	struct sbx_cache *cache = NULL;
 
-	assert_int_equal(sbx_cache_new(fix->statedir, fix->pool, "tag", on_disk, limit, &cache),
-			 0);
+	assert_int_equal(sbx_cache_new(fix->statedir, fix->pool, "tag", on_disk, limit, &cache), 0);
 	return cache;
 }
 

@@ -289,8 +289,10 @@ static void test_text(void **state)
 		"SBXFS1 abc - . - .\nQUJD\nEND abc\n",
 		"SBXFS1 abc - .\nQU\nJD\nEND abc\n",
 		"SBXFS1 abc - ..\nQUJD\nEND abc\n",
-		"SBXFS1 abc t 3\nr\t\n\nEND abc\n",	 "SBXFS1 abc t 3\nr\x7f\n\nEND abc\n",
-		"SBXFS1 abc t 3\nr\x80\n\nEND abc\n", "SBXFS1 abc t 4\nr\n\nEND abc\n",
+		"SBXFS1 abc t 3\nr\t\n\nEND abc\n",
+		"SBXFS1 abc t 3\nr\x7f\n\nEND abc\n",
+		"SBXFS1 abc t 3\nr\x80\n\nEND abc\n",
+		"SBXFS1 abc t 4\nr\n\nEND abc\n",
 		"SBXFS1 abc tt 3\nr\n\n\nEND abc\n",
 	};
 	static const char flowing[] = "SBXFS1 abc t 2 - . - .\nx\n\n\nQUJD\nEND abc\n";
@@ -304,9 +306,8 @@ static void test_text(void **state)
 	assert_memory_equal(answer.section[1]->data, "ABC", 3);
 	sbx_program_answer_clear(&answer);
 	assert_int_equal(sbx_program_unframe(out, sizeof(out) - 1, "abc", 9, &answer), -EMSGSIZE);
-	assert_int_equal(sbx_program_unframe(flowing, sizeof(flowing) - 1, "abc", MAX_BYTES,
-					     &answer),
-			 0);
+	assert_int_equal(
+		sbx_program_unframe(flowing, sizeof(flowing) - 1, "abc", MAX_BYTES, &answer), 0);
 	assert_int_equal(answer.sections, 3);
 	assert_memory_equal(answer.section[0]->data, "x\0", 2);
 	assert_int_equal(answer.section[1]->len, 0);
