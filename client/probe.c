@@ -121,24 +121,15 @@ static int take_flag(struct sbx_probe_reply *reply, const char *key)
 		const char *key;
 		bool *flag;
 	} flags[] = {
-		{ "busybox", &reply->busybox },
-		{ "find_printf", &reply->find_printf },
-		{ "stat_ns", &reply->stat_ns },
-		{ "touch_ns", &reply->touch_ns },
-		{ "gzip", &reply->gzip },
-		{ "flock", &reply->flock },
-		{ "setsid", &reply->setsid },
-		{ "dd_bytes", &reply->dd_bytes },
-		{ "mv_exact", &reply->mv_exact },
-		{ "mv_no_copy", &reply->mv_no_copy },
-		{ "reflink", &reply->reflink },
-		{ "truncate", &reply->truncate },
-		{ "date_ns", &reply->date_ns },
-		{ "sha256sum", &reply->sha256sum },
-		{ "base64_unwrapped", &reply->base64_unwrapped },
-		{ "tar", &reply->tar },
-		{ "timeout", &reply->timeout },
-		{ "var_tmp", &reply->var_tmp },
+		{ "busybox", &reply->busybox },	  { "find_printf", &reply->find_printf },
+		{ "stat_ns", &reply->stat_ns },	  { "touch_ns", &reply->touch_ns },
+		{ "gzip", &reply->gzip },	  { "flock", &reply->flock },
+		{ "setsid", &reply->setsid },	  { "dd_bytes", &reply->dd_bytes },
+		{ "mv_exact", &reply->mv_exact }, { "mv_no_copy", &reply->mv_no_copy },
+		{ "reflink", &reply->reflink },	  { "truncate", &reply->truncate },
+		{ "date_ns", &reply->date_ns },	  { "sha256sum", &reply->sha256sum },
+		{ "base64_w", &reply->base64_w }, { "tar", &reply->tar },
+		{ "timeout", &reply->timeout },	  { "var_tmp", &reply->var_tmp },
 		{ "work_dir", &reply->work_dir },
 	};
 
@@ -194,19 +185,11 @@ static void make_word(struct sbx_probe_reply *reply)
 		char letter;
 		bool can;
 	} letters[] = {
-		{ 'f', reply->find_printf },
-		{ 'z', reply->gzip },
-		{ 'n', reply->stat_ns },
-		{ 't', reply->touch_ns },
-		{ 'T', reply->mv_exact },
-		{ 'N', reply->mv_noreplace },
-		{ 'k', reply->dd_bytes },
-		{ 'c', reply->date_ns },
-		{ 'C', reply->mv_no_copy },
-		{ 'R', reply->reflink },
-		{ 'l', reply->flock },
-		{ 'r', reply->truncate },
-		{ 'w', reply->base64_unwrapped },
+		{ 'f', reply->find_printf }, { 'z', reply->gzip },     { 'n', reply->stat_ns },
+		{ 't', reply->touch_ns },    { 'T', reply->mv_exact }, { 'N', reply->mv_noreplace },
+		{ 'k', reply->dd_bytes },    { 'c', reply->date_ns },  { 'C', reply->mv_no_copy },
+		{ 'R', reply->reflink },     { 'l', reply->flock },    { 'r', reply->truncate },
+		{ 'w', reply->base64_w },
 	};
 	char *word = reply->tools.word;
 	size_t len = 0;

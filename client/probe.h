@@ -43,7 +43,7 @@ struct sbx_statfs {
 struct sbx_probe_reply {
 	struct sbx_tools tools;
 	bool busybox; /* the coreutils are BusyBox's */
-	bool base64_unwrapped; /* base64 -w0 */
+	bool base64_w; /* base64 -w0 */
 	bool find_printf; /* and so on: what `tools` says, and more, for people and status */
 	bool stat_ns;
 	bool touch_ns;

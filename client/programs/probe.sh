@@ -73,7 +73,7 @@ facts() {
 	case $(stat --help 2>&1) in
 	*BusyBox*) say busybox 1 ;;
 	esac
-	has w && say base64_unwrapped 1
+	has w && say base64_w 1
 	has f && say find_printf 1
 	has z && say gzip 1
 	can mv_no_copy mv --no-copy --help
