@@ -201,8 +201,8 @@ static int session_probe_run(void *arg)
 	pthread_mutex_lock(&session->lock);
 	session->probing = false;
 	session->probe_ended_ms = sbx_clock_ms();
-	/* Any answer proves that the server is there again. */
-	if (r == 0 || failure.kind == SBX_FAIL_REPLY)
+	/* Any answer proves that the server is there again, but that it has no time. */
+	if (r == 0 || (failure.kind == SBX_FAIL_REPLY && failure.http_status != 503))
 		session->down = false;
 	pthread_cond_broadcast(&session->changed);
 	pthread_mutex_unlock(&session->lock);
@@ -310,29 +310,47 @@ struct session_request {
 	void *arg;
 };
 
+/* The server was waited for, as long as a call may wait, and nothing came of it. */
+static bool session_waited_in_vain(const struct sbx_session *session,
+				   const struct sbx_failure *failure, int64_t took_ms)
+{
+	int64_t timeout_ms = session->sessions->options.mutation_timeout_ms;
+
+	switch (failure->kind) {
+	case SBX_FAIL_STALL:
+	case SBX_FAIL_CONNECT:
+	case SBX_FAIL_RESOLVE:
+	case SBX_FAIL_TLS:
+		return took_ms >= DOWN_AFTER_MS(timeout_ms);
+	case SBX_FAIL_REPLY:
+		/* Asked again after waits that double, none of which goes beyond the time-out. */
+		return failure->http_status == 503 && took_ms >= timeout_ms / 3;
+	default:
+		return false;
+	}
+}
+
 static void session_learn(struct sbx_session *session, int result,
 			  const struct sbx_failure *failure, int64_t took_ms)
 {
-	const struct sbx_sessions_options *options = &session->sessions->options;
+	bool in_vain = result < 0 && session_waited_in_vain(session, failure, took_ms);
 
 	pthread_mutex_lock(&session->lock);
-	if (result == 0 || (failure->kind == SBX_FAIL_REPLY && !failure->session_not_found &&
+	if (in_vain) {
+		/* Asked at once: a server that is only slow is found again before anybody is
+		 * refused. */
+		session_saw_locked(session, SBX_SESSION_UNREACHABLE);
+		session->down = true;
+		session->probe_ended_ms = 0;
+		session_probe_locked(session);
+	} else if (result == 0 || (failure->kind == SBX_FAIL_REPLY && !failure->session_not_found &&
 			    !failure->token_refused)) {
 		session_saw_locked(session, SBX_SESSION_LIVE);
 	} else if (failure->token_refused) {
 		session_saw_locked(session, SBX_SESSION_DENIED);
-	} else if (failure->kind == SBX_FAIL_STALL || failure->kind == SBX_FAIL_CONNECT ||
-		   failure->kind == SBX_FAIL_RESOLVE || failure->kind == SBX_FAIL_TLS) {
-		if (failure->kind != SBX_FAIL_STALL ||
-		    took_ms >= DOWN_AFTER_MS(options->mutation_timeout_ms))
-			session_saw_locked(session, SBX_SESSION_UNREACHABLE);
-		if (took_ms >= DOWN_AFTER_MS(options->mutation_timeout_ms)) {
-			/* Asked at once: a server that is only slow is found again before
-			 * anybody is refused. */
-			session->down = true;
-			session->probe_ended_ms = 0;
-			session_probe_locked(session);
-		}
+	} else if (failure->kind == SBX_FAIL_CONNECT || failure->kind == SBX_FAIL_RESOLVE ||
+		   failure->kind == SBX_FAIL_TLS) {
+		session_saw_locked(session, SBX_SESSION_UNREACHABLE);
 	}
 	pthread_mutex_unlock(&session->lock);
 }

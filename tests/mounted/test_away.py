@@ -98,8 +98,7 @@ def test_a_mount_below_stays(overlay):
 
 @pytest.mark.core
 @pytest.mark.parametrize("fault", ["refuse", "blackhole", "status=500", "garbage",
-                                   "wrongtype", "drop", "cut=3",
-                                   pytest.param("status=503", marks=pytest.mark.slow)])
+                                   "wrongtype", "drop", "cut=3", "status=503"])
 def test_known_names_are_still_found(start_place, fault):
     """An error answered to a LOOKUP drops the directory under who stands in it."""
     place = start_place("gnu-host", ["timeout=2"])
