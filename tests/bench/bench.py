@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from sbxtest import Sbxd, tree_dir
-from systems import Local, Rclone, Sbxfs, Sshfs
+from systems import DelayProxy, Local, Rclone, Sbxfs, Sshfs
 from workloads import WORKLOADS
 
 PEERS = {"sshfs": Sshfs, "rclone": Rclone}
@@ -186,6 +186,7 @@ def versions() -> list:
 def main():
     parser = argparse.ArgumentParser(prog="scripts/bench")
     parser.add_argument("--rtt", default="0,10,40")
+    parser.add_argument("--mbit", type=int, default=0)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--only", default=",".join(each.name for each in WORKLOADS))
     parser.add_argument("--systems", default="sbxfs,sshfs,rclone,local")
@@ -203,6 +204,7 @@ def main():
         parser.error(f"no workload {', '.join(sorted(unknown))}")
     options.only = [each for each in WORKLOADS if each.name in wanted]
     options.systems = options.systems.split(",")
+    DelayProxy.mbit = options.mbit
     if set(options.systems) - {"sbxfs", "local", *PEERS}:
         parser.error("systems are sbxfs, sshfs, rclone and local")
 
@@ -218,7 +220,8 @@ def main():
     try:
         for rtt in options.rtt.split(","):
             samples = run_rtt(int(rtt), options, work)
-            lines += [f"## {rtt} ms added round trip", ""]
+            lines += [f"## {rtt} ms added round trip" +
+                      (f", {options.mbit} Mbit/s" if options.mbit else ""), ""]
             lines += table(samples, options.only, options.limit) + [""]
             load.append(os.getloadavg()[0])
     finally:

@@ -1,12 +1,12 @@
 /*
  * delayproxy - a TCP relay that makes a server look as far away as a round trip of RTT_MS.
  *
- *	delayproxy RTT_MS PORT STATS_FILE
+ *	delayproxy RTT_MS PORT STATS_FILE [MBIT]
  *
  * Listens on 127.0.0.1, prints `listening on 127.0.0.1:N`, and relays each connection to PORT of
  * this machine. Every byte arrives half a round trip later than it was sent; a new connection
- * carries its first byte a whole round trip later, as a handshake would make it. Bandwidth is not
- * limited. STATS_FILE holds three native uint64_t, always up to date: bytes towards the server,
+ * carries its first byte a whole round trip later, as a handshake would make it. All connections
+ * together carry at most MBIT megabits a second each way; 0, or none: as much as there is. STATS_FILE holds three native uint64_t, always up to date: bytes towards the server,
  * bytes from it, connections. Ends on SIGTERM.
  *
  * One thread; a direction keeps what it has read in a queue, each piece with the time when it is
@@ -61,6 +61,8 @@ struct proxy {
 	int listener;
 	uint16_t port;
 	int64_t rtt_ns;
+	int64_t mbit; /* 0: without bound */
+	int64_t free_ns[2]; /* up, down: when what was taken so far has gone out at that rate */
 	uint64_t *stats;
 	struct link *links[MAX_LINKS];
 	size_t n_links;
@@ -144,8 +146,20 @@ static void free_link(struct link *link)
 	free(link);
 }
 
+/* When @len bytes of that way, there at @now_ns, have gone out. */
+static int64_t gone_ns(struct proxy *proxy, size_t way, size_t len, int64_t at_ns)
+{
+	int64_t *free_ns = &proxy->free_ns[way];
+
+	if (proxy->mbit == 0)
+		return at_ns;
+	*free_ns = (*free_ns > at_ns ? *free_ns : at_ns) + (int64_t)len * 8000 / proxy->mbit;
+	return *free_ns;
+}
+
 /* Takes what there is; false when the connection broke. */
-static bool take(struct direction *dir, int64_t due_ns, uint64_t *counter)
+static bool take(struct proxy *proxy, struct direction *dir, size_t way, int64_t now,
+		 int64_t due_ns)
 {
 	struct piece *piece = malloc(sizeof(*piece) + PIECE_BYTES);
 	ssize_t got;
@@ -161,14 +175,17 @@ static bool take(struct direction *dir, int64_t due_ns, uint64_t *counter)
 			dir->eof = true;
 		return got == 0 || error == EAGAIN || error == EINTR;
 	}
-	*piece = (struct piece){ .due_ns = due_ns, .len = (size_t)got };
+	*piece = (struct piece){
+		.due_ns = gone_ns(proxy, way, (size_t)got, now) + due_ns - now,
+		.len = (size_t)got,
+	};
 	if (dir->tail && dir->head)
 		dir->tail->next = piece;
 	else
 		dir->head = piece;
 	dir->tail = piece;
 	dir->queued += (size_t)got;
-	*counter += (uint64_t)got;
+	proxy->stats[way] += (uint64_t)got;
 	return true;
 }
 
@@ -217,10 +234,10 @@ static bool serve(struct proxy *proxy, struct link *link, const struct pollfd *c
 	const short readable = POLLIN | POLLHUP | POLLERR;
 
 	if ((client->events & POLLIN) && (client->revents & readable) &&
-	    !take(&link->up, due, &proxy->stats[0]))
+	    !take(proxy, &link->up, 0, now, due))
 		return false;
 	if ((server->events & POLLIN) && (server->revents & readable) &&
-	    !take(&link->down, due, &proxy->stats[1]))
+	    !take(proxy, &link->down, 1, now, due))
 		return false;
 	if (!give(&link->up, now) || !give(&link->down, now))
 		return false;
@@ -294,12 +311,15 @@ int main(int argc, char **argv)
 	socklen_t len = sizeof(address);
 	long rtt_ms;
 	long port;
+	long mbit = 0;
 	int fd;
 
-	if (argc != 4 || !parse(argv[1], 10000, &rtt_ms) || !parse(argv[2], UINT16_MAX, &port)) {
-		fputs("usage: delayproxy RTT_MS PORT STATS_FILE\n", stderr);
+	if (argc < 4 || argc > 5 || !parse(argv[1], 10000, &rtt_ms) ||
+	    !parse(argv[2], UINT16_MAX, &port) || (argc == 5 && !parse(argv[4], 1000000, &mbit))) {
+		fputs("usage: delayproxy RTT_MS PORT STATS_FILE [MBIT]\n", stderr);
 		return 1;
 	}
+	proxy.mbit = mbit;
 	proxy.rtt_ns = rtt_ms * 1000000;
 	proxy.port = (uint16_t)port;
 	fd = open(argv[3], O_RDWR | O_CREAT | O_CLOEXEC, 0600);

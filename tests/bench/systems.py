@@ -15,10 +15,13 @@ from sbxtest import Mount, build_dir, quote, wait_for
 class DelayProxy:
     """tests/bench/delayproxy in front of a port of this machine."""
 
+    mbit = 0  # bandwidth each way, of all that is measured; 0: as much as there is
+
     def __init__(self, rtt_ms: int, port: int, work: Path):
         self._stats = Path(tempfile.mktemp(prefix="proxy.", dir=work))
         self._process = subprocess.Popen(
-            [build_dir() / "tests/bench/delayproxy", str(rtt_ms), str(port), self._stats],
+            [build_dir() / "tests/bench/delayproxy", str(rtt_ms), str(port), self._stats,
+             str(self.mbit)],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
         line = self._process.stdout.readline().decode()
         self.port = int(line.rpartition(":")[2])
