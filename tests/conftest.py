@@ -1,9 +1,12 @@
 """What all Python tests of the tree share: the fixtures of the package in tests/lib."""
 
 import os
+import signal
 import sys
 
 sys.dont_write_bytecode = True
+# What was started in the background of a script ignores Ctrl-C, and so would all its children.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 pytest_plugins = ["sbxtest.fixtures"]
 

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from sbxtest.relay import Relay, change_program
+from sbxtest.relay import Relay, change_listing
 
 AWKWARD = [
     "with space", " leading", "trailing ", "#?%&+=", "%41", "%2e%2e", "a+b", "line\nbreak",
@@ -170,7 +170,7 @@ def test_hostile_scan(start_sbxd, start_mount):
 
     def change(method, target, body, answer):
         if target.endswith("/exec"):
-            return change_program(body, answer, "scan", lie)
+            return change_listing(body, answer, lie)
         return answer
 
     with server.client() as client:

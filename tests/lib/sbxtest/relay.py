@@ -68,19 +68,21 @@ class Relay:
         return reply.status, reply.getheader("Content-Type", ""), answer
 
 
-def change_program(body: bytes, answer: bytes, program: str, change) -> bytes:
-    """The answer to an exec of sbxfs-`program` with its first section changed; others as they are.
+def change_listing(body: bytes, answer: bytes, change) -> bytes:
+    """The answer to an exec with what it lists changed; others as they are.
 
-    The frame stays whole: header, lengths and nonce fit what is sent.
+    A listing is the last section of a scan's answer, or of a probe's. The frame stays whole: header,
+    lengths and nonce fit what is sent.
     """
-    if f"sbxfs-{program}" not in json.loads(body)["argv"]:
+    if not {"sbxfs-scan", "sbxfs-probe"} & set(json.loads(body)["argv"]):
         return answer
     reply = json.loads(answer)
-    head, section, *rest = reply["stdout"].split("\n")
+    head, *sections, end, last = reply["stdout"].split("\n")
     words = head.split(" ")
-    data = base64.b64decode(section)
-    data = change(gzip.decompress(data) if words[2] == "z" else data)
-    section = base64.b64encode(gzip.compress(data) if words[2] == "z" else data).decode()
-    words[3] = str(len(section))
-    reply["stdout"] = "\n".join([" ".join(words), section, *rest])
+    data = base64.b64decode(sections[-1])
+    data = change(gzip.decompress(data) if words[-2] == "z" else data)
+    sections[-1] = base64.b64encode(gzip.compress(data) if words[-2] == "z" else data).decode()
+    if words[-1] != ".":
+        words[-1] = str(len(sections[-1]))
+    reply["stdout"] = "\n".join([" ".join(words), *sections, end, last])
     return json.dumps(reply).encode()
