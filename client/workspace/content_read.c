@@ -75,7 +75,8 @@ static int content_fetch_window(struct sbx_content *content, const struct sbx_ca
 		return r;
 	item.path = path;
 	asked_ms = sbx_clock_ms();
-	r = sbx_fetch(contents->session, contents->names, call, &item, 1, end - start, &clock_ns);
+	r = sbx_fetch(contents->session, contents->names, call, &item, 1, end - start, false,
+		      &clock_ns);
 	if (r < 0)
 		return r;
 	if (item.has_attr && !g_str_has_prefix(path, SBX_HELD_DIR "/"))

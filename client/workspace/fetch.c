@@ -51,9 +51,9 @@ static void fetch_take(struct sbx_fetch_item *item, const struct sbx_pack_item *
 static int fetch_once(struct sbx_session *session, struct sbx_names *names,
 		      const struct sbx_call *call, const struct sbx_tools *tools,
 		      struct sbx_fetch_item *items, size_t n_items, uint64_t max_bytes,
-		      int64_t *ret_clock_ns)
+		      bool compress, int64_t *ret_clock_ns)
 {
-	struct sbx_pack_options options = { 0 };
+	struct sbx_pack_options options = { .compress = compress };
 	struct sbx_program_limits limits;
 	struct sbx_pack_request req;
 	struct sbx_exec_result result;
@@ -112,7 +112,7 @@ out:
 }
 
 int sbx_fetch(struct sbx_session *session, struct sbx_names *names, const struct sbx_call *call,
-	      struct sbx_fetch_item *items, size_t n_items, uint64_t max_bytes,
+	      struct sbx_fetch_item *items, size_t n_items, uint64_t max_bytes, bool compress,
 	      int64_t *ret_clock_ns)
 {
 	const struct sbx_probe_reply *probe;
@@ -122,7 +122,7 @@ int sbx_fetch(struct sbx_session *session, struct sbx_names *names, const struct
 		return r;
 	for (int tries = 0; tries < FETCH_TRIES; tries++) {
 		r = fetch_once(session, names, call, &probe->tools, items, n_items, max_bytes,
-			       ret_clock_ns);
+			       compress, ret_clock_ns);
 		if (r != -EAGAIN)
 			return r;
 	}

@@ -35,12 +35,13 @@ struct sbx_fetch_item {
 
 /*
  * Ask for @n_items (1 or more) in one request, with at most @max_bytes of content in all: items
- * that do not fit get -EAGAIN. *ret_clock_ns: the sandbox's clock before the first look (cut to
+ * that do not fit get -EAGAIN. @compress: have the content packed on its way, which costs the
+ * sandbox some 15 ms a MiB. *ret_clock_ns: the sandbox's clock before the first look (cut to
  * seconds where it shows no more); 0: not known.
  * -EOPNOTSUPP: there is no exec, or it lacks what pack needs.
  */
 int sbx_fetch(struct sbx_session *session, struct sbx_names *names, const struct sbx_call *call,
-	      struct sbx_fetch_item *items, size_t n_items, uint64_t max_bytes,
+	      struct sbx_fetch_item *items, size_t n_items, uint64_t max_bytes, bool compress,
 	      int64_t *ret_clock_ns);
 void sbx_fetch_clear(struct sbx_fetch_item *items, size_t n_items);
 

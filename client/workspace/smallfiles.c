@@ -7,6 +7,8 @@
  * as long as at least half of those guessed were used, half as many else, at most AHEAD_FILES
  * or AHEAD_BYTES.
  *
+ * Where what came last could have been packed well, what comes next is.
+ *
  * A file that is on its way is asked for once: who opens it meanwhile waits for that request. What
  * came but is not settled (content.h) is kept for ttl_ms, for opens that still find that version.
  *
@@ -16,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <zlib.h>
 
 #include "client/call.h"
 #include "client/session.h"
@@ -35,6 +38,8 @@
 #define OPEN_TRIES 5
 /* What is kept for ttl_ms. */
 #define KEPT_BYTES ((uint64_t)16 << 20)
+/* Of what came is looked at to learn how well it packs; less than that is not worth it. */
+#define SAMPLE_BYTES ((size_t)16 << 10)
 
 /* A file on its way, or just arrived. */
 struct flight {
@@ -60,6 +65,7 @@ struct small_files {
 	int64_t adapted_ms; /* when the last guess was made */
 	unsigned int n_guessed; /* since ahead was last changed */
 	unsigned int n_used; /* of these */
+	bool packs_well; /* what came last */
 };
 
 static guint version_key_hash(gconstpointer key)
@@ -353,6 +359,28 @@ static void batch_land(struct batch *batch, struct sbx_fetch_item *items, int64_
 	pthread_mutex_unlock(&small->lock);
 }
 
+/* Would packing have halved what came? *ret_packs is untouched where too little came. */
+static void batch_sample(const struct sbx_fetch_item *items, size_t n_items, bool *ret_packs)
+{
+	g_autoptr(GByteArray) sample = g_byte_array_sized_new(SAMPLE_BYTES);
+	uLongf packed_bytes = compressBound(SAMPLE_BYTES);
+	g_autofree Bytef *packed = g_malloc(packed_bytes);
+
+	/* From the last on: more of the same is asked for next. */
+	for (size_t i = n_items; i > 0 && sample->len < SAMPLE_BYTES; i--) {
+		const struct sbx_blob *blob = items[i - 1].blob;
+
+		if (blob)
+			g_byte_array_append(
+				sample, blob->data,
+				(guint)MIN(blob->len_bytes, SAMPLE_BYTES - sample->len));
+	}
+	if (sample->len < SAMPLE_BYTES ||
+	    compress2(packed, &packed_bytes, sample->data, sample->len, 1) != Z_OK)
+		return;
+	*ret_packs = packed_bytes < sample->len / 2;
+}
+
 /* Ask for @flight and what is likely next. All of them are done when it returns. */
 static void small_ask(struct small_files *small, const struct sbx_call *call, struct flight *flight,
 		      const struct sbx_attr *attr, unsigned int ahead)
@@ -366,6 +394,7 @@ static void small_ask(struct small_files *small, const struct sbx_call *call, st
 		.bytes = attr->size,
 	};
 	g_autofree struct sbx_fetch_item *items = NULL;
+	bool packs_well = __atomic_load_n(&small->packs_well, __ATOMIC_RELAXED);
 	int64_t clock_ns = 0;
 	int r;
 
@@ -378,8 +407,11 @@ static void small_ask(struct small_files *small, const struct sbx_call *call, st
 		items[i].len_bytes = SBX_PACK_WHOLE;
 	}
 	r = sbx_fetch(contents->session, contents->names, call, items, batch.flights->len,
-		      AHEAD_BYTES + SBX_SMALL_BYTES, &clock_ns);
+		      AHEAD_BYTES + SBX_SMALL_BYTES, packs_well && batch.bytes >= SAMPLE_BYTES,
+		      &clock_ns);
 	batch_land(&batch, items, clock_ns, r);
+	batch_sample(items, batch.flights->len, &packs_well);
+	__atomic_store_n(&small->packs_well, packs_well, __ATOMIC_RELAXED);
 	sbx_fetch_clear(items, batch.flights->len);
 	pthread_mutex_lock(&small->lock);
 	for (guint i = 1; i < batch.flights->len; i++)

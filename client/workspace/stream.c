@@ -33,7 +33,7 @@ static int stream_stat(struct sbx_contents *contents, const struct sbx_call *cal
 	int64_t clock_ns;
 	int r;
 
-	r = sbx_fetch(contents->session, contents->names, call, &item, 1, 1, &clock_ns);
+	r = sbx_fetch(contents->session, contents->names, call, &item, 1, 1, false, &clock_ns);
 	if (r == -EOPNOTSUPP)
 		return names_plain_stat(contents->names, call, path, ret_attr);
 	if (r == 0 && !item.has_attr)

@@ -96,6 +96,16 @@ def test_grep_of_1000_files(place):
     cost.at_most(30)
 
 
+def test_text_is_packed_on_its_way(place):
+    line = b"static int add(struct list *list, const char *name, int flags);\n"
+    make_files(place, "t", 1, 300, lambda d, f: (line * 64)[:4000 + f])
+    settle()
+    with Cost(place) as cost:
+        place.run("grep", "-r", "zzz", ".", cwd=place.fs / "t", status=1)
+        place.run("diff", "-r", place.root / "t", place.fs / "t")
+    assert cost.moved < 300 * 4000 // 2, (cost.moved, cost.text)
+
+
 def test_known_directory_answers_without_a_request(place):
     (place.root / "d").mkdir()
     (place.root / "d/f").write_text("x")
