@@ -1,6 +1,7 @@
 """Times the workloads on each system and prints the tables; see scripts/bench."""
 
 import argparse
+import math
 import multiprocessing
 import os
 import platform
@@ -22,14 +23,14 @@ PEERS = {"sshfs": Sshfs, "rclone": Rclone}
 
 
 class Sample:
-    """One timing: seconds, and what it moved; seconds None: it failed or took too long."""
+    """One timing: seconds (None: it failed, inf: it took too long), and what it moved."""
 
     def __init__(self, seconds=None, requests=None, moved=None):
         self.seconds, self.requests, self.moved = seconds, requests, moved
 
 
 def in_child(function, limit: float):
-    """Runs it in a process of its own; seconds (or the number it returned), None on failure."""
+    """Runs it in a process of its own; seconds, or the number it returned: as Sample has it."""
     def child(pipe):
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.setpgid(0, 0)
@@ -46,7 +47,7 @@ def in_child(function, limit: float):
     process.start()
     theirs.close()
     try:
-        return ours.recv() if ours.poll(limit) else None
+        return ours.recv() if ours.poll(limit) else math.inf
     except EOFError:
         return None
     finally:
@@ -74,7 +75,8 @@ def fresh(workload, served: Path):
     workload.prepare(served / "bench")
 
 
-def run_one(workload, system, limit, samples):
+def run_one(workload, system, options, samples):
+    limit = options.peer_limit if system.name in PEERS else options.limit
     fresh(workload, system.served)
     mnt = system.mount()
     try:
@@ -119,7 +121,7 @@ def run_rtt(rtt_ms, options, work: Path):
                     for system in systems:
                         print(f"{rtt_ms} ms, run {run + 1}: {workload.name} on {system.name}",
                               file=sys.stderr, flush=True)
-                        run_one(workload, system, options.limit, samples)
+                        run_one(workload, system, options, samples)
         finally:
             for system in systems:
                 system.close()
@@ -142,11 +144,18 @@ def number(value, form="{:.2f}"):
     return "–" if value is None else form.format(value)
 
 
-def ratio(ours, theirs):
-    return "–" if ours is None or not theirs else f"{ours / theirs:.2f}"
+def seconds(value, limit):
+    return f"> {limit:g}" if value == math.inf else number(value)
 
 
-def table(samples, workloads, limit) -> list:
+def ratio(ours, theirs, limit):
+    """Of seconds; theirs may be more than the limit."""
+    if ours in (None, math.inf) or not theirs:
+        return "–"
+    return f"< {ours / limit:.2f}" if theirs == math.inf else f"{ours / theirs:.2f}"
+
+
+def table(samples, workloads, options) -> list:
     lines = ["| work | sbxfs s | requests | KiB | sshfs s | KiB | rclone s | KiB | to best peer | "
              "curl s | to curl | local s |",
              "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|"]
@@ -157,14 +166,17 @@ def table(samples, workloads, limit) -> list:
                    for system in ("sbxfs", "sshfs", "rclone", "curl", "local")}
             for system in row:
                 if (name, system) in samples and row[system].seconds is None:
-                    print(f"{what}: {system} failed, or took over {limit} s", file=sys.stderr)
+                    print(f"{what}: {system} failed", file=sys.stderr)
             peers = [row[peer].seconds for peer in PEERS if row[peer].seconds is not None]
             ours = row["sbxfs"]
-            cells = [what, number(ours.seconds), number(ours.requests, "{:.0f}"), kib(ours)]
+            cells = [what, seconds(ours.seconds, options.limit),
+                     number(ours.requests, "{:.0f}"), kib(ours)]
             for peer in PEERS:
-                cells += [number(row[peer].seconds), kib(row[peer])]
-            cells += [ratio(ours.seconds, min(peers, default=None)), number(row["curl"].seconds),
-                      ratio(ours.seconds, row["curl"].seconds), number(row["local"].seconds)]
+                cells += [seconds(row[peer].seconds, options.peer_limit), kib(row[peer])]
+            cells += [ratio(ours.seconds, min(peers, default=None), options.peer_limit),
+                      number(row["curl"].seconds),
+                      ratio(ours.seconds, row["curl"].seconds, options.limit),
+                      number(row["local"].seconds)]
             lines.append("| " + " | ".join(cells) + " |")
     return lines
 
@@ -191,6 +203,7 @@ def main():
     parser.add_argument("--only", default=",".join(each.name for each in WORKLOADS))
     parser.add_argument("--systems", default="sbxfs,sshfs,rclone,local")
     parser.add_argument("--limit", type=float, default=300, metavar="SECONDS")
+    parser.add_argument("--peer-limit", type=float, metavar="SECONDS")
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--list", action="store_true")
     options = parser.parse_args()
@@ -198,6 +211,7 @@ def main():
         for each in WORKLOADS:
             print(f"{each.name:8} {each.what}")
         return
+    options.peer_limit = options.peer_limit or options.limit
     wanted = options.only.split(",")
     unknown = set(wanted) - {each.name for each in WORKLOADS}
     if unknown:
@@ -222,7 +236,7 @@ def main():
             samples = run_rtt(int(rtt), options, work)
             lines += [f"## {rtt} ms added round trip" +
                       (f", {options.mbit} Mbit/s" if options.mbit else ""), ""]
-            lines += table(samples, options.only, options.limit) + [""]
+            lines += table(samples, options.only, options) + [""]
             load.append(os.getloadavg()[0])
     finally:
         shutil.rmtree(work, ignore_errors=True)
