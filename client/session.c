@@ -344,7 +344,7 @@ static void session_learn(struct sbx_session *session, int result,
 		session->probe_ended_ms = 0;
 		session_probe_locked(session);
 	} else if (result == 0 || (failure->kind == SBX_FAIL_REPLY && !failure->session_not_found &&
-			    !failure->token_refused)) {
+				   !failure->token_refused)) {
 		session_saw_locked(session, SBX_SESSION_LIVE);
 	} else if (failure->token_refused) {
 		session_saw_locked(session, SBX_SESSION_DENIED);

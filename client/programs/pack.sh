@@ -5,9 +5,9 @@
 #   COMPRESS FOLLOW MAX_BYTES PATHS PATH... [INDEX OFFSET LENGTH]...
 #
 # Paths count from 1. OFFSET "-": the whole file, without LENGTH's being looked at. Two sections:
-# the clock, xWHY\0INDEX\0 for what can't be read, attributes before, and behind their end the bytes,
-# one item behind the other as each came, and a digit; attributes after. How many bytes an item has
-# follows from its size.
+# the clock, xWHY\0INDEX\0 for what can't be read, attributes before, and behind their end the
+# bytes, one item behind the other as each came, and a digit; attributes after. How many bytes an
+# item has follows from its size.
 #
 # One path alone is opened before anything else, and all that follows is of what was opened: a file
 # that is replaced all the time can still be read.

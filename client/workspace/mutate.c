@@ -297,6 +297,7 @@ static void batch_done(struct sbx_names *names, GPtrArray *batch, guint n, int r
 		       int64_t asked_us)
 {
 	int64_t done_us = names_now_us();
+	/* cppcheck-suppress nullPointer ; 0 comes with a reply */
 	const struct sbx_scan_reply *seen = r == 0 ? reply->survey : NULL;
 	bool steady = true;
 	guint first = 0;

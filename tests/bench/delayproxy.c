@@ -6,8 +6,9 @@
  * Listens on 127.0.0.1, prints `listening on 127.0.0.1:N`, and relays each connection to PORT of
  * this machine. Every byte arrives half a round trip later than it was sent; a new connection
  * carries its first byte a whole round trip later, as a handshake would make it. All connections
- * together carry at most MBIT megabits a second each way; 0, or none: as much as there is. STATS_FILE holds three native uint64_t, always up to date: bytes towards the server,
- * bytes from it, connections. Ends on SIGTERM.
+ * together carry at most MBIT megabits a second each way; 0, or none: as much as there is.
+ * STATS_FILE holds three native uint64_t, always up to date: bytes towards the server, bytes from
+ * it, connections. Ends on SIGTERM.
  *
  * One thread; a direction keeps what it has read in a queue, each piece with the time when it is
  * due, and reads no more while QUEUE_BYTES wait.

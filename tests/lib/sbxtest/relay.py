@@ -71,8 +71,8 @@ class Relay:
 def change_listing(body: bytes, answer: bytes, change) -> bytes:
     """The answer to an exec with what it lists changed; others as they are.
 
-    A listing is the last section of a scan's answer, or of a probe's. The frame stays whole: header,
-    lengths and nonce fit what is sent.
+    A listing is the last section of a scan's answer, or of a probe's. The frame stays whole:
+    header, lengths and nonce fit what is sent.
     """
     if not {"sbxfs-scan", "sbxfs-probe"} & set(json.loads(body)["argv"]):
         return answer
