@@ -486,8 +486,9 @@ int main(int argc, char **argv)
 	/* A listing of some MiB is gone as soon as it is merged: its memory goes back to the system
 	 * instead of staying in a heap that only grows. */
 	(void)mallopt(M_MMAP_THRESHOLD, LARGE_BYTES);
-	/* With a heap for each thread what one frees is of no use to the others: after some listings
-	 * of a big tree a process was twice as big. What is small comes from the threads' own caches. */
+	/* With a heap for each thread what one frees is of no use to the others: after some
+	 * listings of a big tree a process was twice as big. What is small comes from the threads'
+	 * own caches. */
 	(void)mallopt(M_ARENA_MAX, 1);
 	/* The token must not be found in a core dump. */
 	(void)setrlimit(RLIMIT_CORE, &no_core);
