@@ -7,14 +7,8 @@
 
 count=$1
 shift
-i=0 args=
-while [ $i -lt "$count" ]; do
-	dec "$1"
-	shift
-	i=$((i + 1))
-	eval "q$i=\$D"
-	args="$args \"\$q$i\""
-done
+spelled "$count" "$@"
+shift "$count"
 sums() {
 	[ "$count" -eq 0 ] || eval "sha256sum -- $args"
 	printf '\0'
@@ -27,8 +21,6 @@ sums() {
 		fi
 	done
 }
-if has z; then
-	frame z "$(sums "$@" | gzip -1 | b64)"
-else
-	frame - "$(sums "$@" | b64)"
-fi
+form=-
+has z && form=z
+frame $form "$(sums "$@" | armoured $form)"

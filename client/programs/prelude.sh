@@ -24,6 +24,19 @@ dec() {
 	esac
 }
 
+# spelled COUNT ARG...: q1, q2, ... are what the first arguments spell; args is the words that name
+# them for eval. The caller shifts.
+spelled() {
+	n=$1 i=0 args=
+	while [ $i -lt "$n" ]; do
+		shift
+		i=$((i + 1))
+		dec "$1"
+		eval "q$i=\$D"
+		args="$args \"\$q$i\""
+	done
+}
+
 # has LETTER: whether the sandbox's tools can that.
 has() {
 	case ${T%%,*} in

@@ -65,14 +65,8 @@ while [ $# -gt 2 ]; do
 		continue
 		;;
 	esac
-	i=0 args=
-	while [ $i -lt "$count" ]; do
-		dec "$1"
-		shift
-		i=$((i + 1))
-		eval "q$i=\$D"
-		args="$args \"\$q$i\""
-	done
+	spelled "$count" "$@"
+	shift "$count"
 	case $verb in
 	m) eval "chmod $value $args" ;;
 	t) eval "touch -hcm -d '$value' $args" ;;

@@ -2,7 +2,6 @@
 
 import errno
 import os
-import pty
 import shutil
 import subprocess
 import sys
@@ -11,6 +10,7 @@ import time
 
 import pytest
 
+from sbxtest.terminal import run_in_terminal
 from sbxtest.timing import scale, wait_for
 
 pytestmark = pytest.mark.core
@@ -68,32 +68,6 @@ def acts(server) -> int:
     return sum(record.route == "reattach" for record in server.log())
 
 
-def run_in_terminal(words, env):
-    """Editors want a terminal."""
-    parent, child = pty.openpty()
-    try:
-        process = subprocess.Popen(words, stdin=child, stdout=child, stderr=child, env=env)
-        os.close(child)
-        child = -1
-        os.set_blocking(parent, False)
-        limit = time.monotonic() + scale(20)
-        while process.poll() is None:
-            try:
-                os.read(parent, 65536)
-            except OSError:
-                pass
-            if time.monotonic() > limit:
-                process.kill()
-                process.wait()
-                raise TimeoutError(words)
-            time.sleep(0.02)
-        return process.returncode
-    finally:
-        os.close(parent)
-        if child >= 0:
-            os.close(child)
-
-
 @pytest.mark.parametrize("writer", WRITERS)
 def test_acts_once(session, writer, tmp_path):
     server, mount = session
@@ -102,7 +76,7 @@ def test_acts_once(session, writer, tmp_path):
     if not shutil.which(words[0]):
         pytest.fail(f"{words[0]} is not installed: scripts/setup installs what tests need")
     before = acts(server)
-    env = {**os.environ, "TMP": str(tmp_path), "TERM": "xterm"}
+    env = {**os.environ, "TMP": str(tmp_path)}
     if words[0] == "vim":
         assert run_in_terminal(words, env) == 0
     else:

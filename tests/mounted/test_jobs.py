@@ -3,7 +3,6 @@
 import errno
 import json
 import os
-import pty
 import re
 import signal
 import subprocess
@@ -13,6 +12,7 @@ import time
 import pytest
 
 from jobtools import BACKENDS, ended, ids, programs, running, start, status, workspace
+from sbxtest.terminal import run_in_terminal
 from sbxtest.timing import scale, wait_for
 
 
@@ -36,30 +36,6 @@ def everywhere(request, make):
 @pytest.fixture
 def host(make):
     return make()
-
-
-def run_in_terminal(words):
-    """Editors want a terminal. Returns the exit status."""
-    parent, child = pty.openpty()
-    try:
-        process = subprocess.Popen(words, stdin=child, stdout=child, stderr=child,
-                                   env={**os.environ, "TERM": "xterm"})
-        os.close(child)
-        os.set_blocking(parent, False)
-        limit = time.monotonic() + scale(20)
-        while process.poll() is None:
-            try:
-                os.read(parent, 65536)
-            except OSError:
-                pass
-            if time.monotonic() > limit:
-                process.kill()
-                process.wait()
-                raise TimeoutError(words)
-            time.sleep(0.02)
-        return process.returncode
-    finally:
-        os.close(parent)
 
 
 def fails(call, *args):
