@@ -574,9 +574,19 @@ bool node_version(struct node_table *table, struct node *node, uint64_t version)
 
 	pthread_mutex_lock(&table->lock);
 	same = version && node->version == version;
+	node->version_settled = same && node->version_settled;
 	node->version = version;
+	same = node->version_settled;
 	pthread_mutex_unlock(&table->lock);
 	return same;
+}
+
+void node_version_settled(struct node_table *table, struct node *node, uint64_t version)
+{
+	pthread_mutex_lock(&table->lock);
+	if (version && node->version == version)
+		node->version_settled = true;
+	pthread_mutex_unlock(&table->lock);
 }
 
 size_t node_ids(struct node_table *table, struct fsession *session, uint64_t **ret_ids)

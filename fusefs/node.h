@@ -59,6 +59,7 @@ struct node {
 	uint8_t state; /* [t] enum node_state */
 	bool ino_told; /* [t] st_ino was seen by a program through a stat */
 	bool ino_private; /* [t] */
+	bool version_settled; /* [t] of version */
 	mode_t type; /* S_IFMT bits */
 	uint64_t dev; /* [t] the sandbox's, as last seen; 0: not known */
 	uint64_t ino; /* [t] */
@@ -161,8 +162,14 @@ int64_t node_atime(struct node_table *table, struct node *node);
 /* Size and time of a file of ours, for node_remembered(). */
 void node_set_size(struct node_table *table, struct node *node, uint64_t size, int64_t mtime_ns);
 
-/* The kernel's pages of @node hold @version from now on. True when they did before. */
+/*
+ * The kernel's pages of @node are to hold @version from now on. True when they do already: when a
+ * program that opened it so has gone on since, by node_version_settled(). Before that the kernel may
+ * not have dropped the pages of another version yet, and who opens it meanwhile drops them as well.
+ */
 bool node_version(struct node_table *table, struct node *node, uint64_t version);
+/* The answer to an open of @version has reached the kernel. */
+void node_version_settled(struct node_table *table, struct node *node, uint64_t version);
 
 /* Ids of the nodes of @session that the kernel knows (@session NULL: all), for notifications.
  * *ret_ids: g_free(). */

@@ -18,6 +18,7 @@
 struct tree_handle {
 	struct handle head;
 	struct sbx_file *file;
+	uint64_t version; /* atomic: at open, until node_version_settled() was told; else 0 */
 };
 
 static const struct handle_class tree_handle_class;
@@ -49,8 +50,18 @@ static bool is_write(const struct handle *handle)
 	return (handle->flags & O_ACCMODE) != O_RDONLY;
 }
 
+/* Who reads or closes has got the answer to its open. */
+static void settle_version(struct op *op, struct handle *handle)
+{
+	uint64_t version = __atomic_exchange_n(&self_of(handle)->version, 0, __ATOMIC_RELAXED);
+
+	if (version)
+		node_version_settled(op->fs->nodes, handle->node, version);
+}
+
 static ssize_t tree_read(struct op *op, struct handle *handle, void *buf, size_t size, off_t offset)
 {
+	settle_version(op, handle);
 	return sbx_file_read(self_of(handle)->file, &op->call, buf, size, (uint64_t)offset);
 }
 
@@ -62,6 +73,7 @@ static ssize_t tree_write(struct op *op, struct handle *handle, const void *buf,
 
 static int tree_flush(struct op *op, struct handle *handle)
 {
+	settle_version(op, handle);
 	return is_write(handle) ? sbx_file_flush(self_of(handle)->file, &op->call, op_pid(op)) : 0;
 }
 
@@ -129,7 +141,8 @@ static struct handle *handle_new(struct op *op, struct node *node, struct sbx_fi
 	struct tree_handle *self = g_new0(struct tree_handle, 1);
 
 	self->file = file;
-	self->head.keep_cache = node_version(op->fs->nodes, node, sbx_file_version(file));
+	self->version = sbx_file_version(file);
+	self->head.keep_cache = node_version(op->fs->nodes, node, self->version);
 	handle_init(op, &self->head, &tree_handle_class, node, flags);
 	__atomic_store_n(&self->head.direct_io, is_mixed(op, &self->head), __ATOMIC_RELAXED);
 	return &self->head;
