@@ -287,7 +287,7 @@ class Remove(Workload):
 
 class Install(Workload):
     name = "install"
-    what = "2,000 files in 200 directories copied in, as npm does"
+    what = "2,000 files in 200 directories by 4 writers, as npm does"
 
     def prepare(self, served):
         served.mkdir()
@@ -295,7 +295,19 @@ class Install(Workload):
         _tree(self.source, 200, 10, 3000)
 
     def run(self, mnt, served):
-        shutil.copytree(self.source, mnt / "node_modules")
+        """Each is opened, written, given its times and closed, as node-tar does it."""
+        def copy(source):
+            with open(mnt / "node_modules" / source.relative_to(self.source), "wb",
+                      buffering=0) as file:
+                file.write(source.read_bytes())
+                os.utime(file.fileno(), (10**9, 10**9))
+
+        files = [Path(top) / name for top, _, names in os.walk(self.source) for name in names]
+        for top in sorted({path.parent for path in files}):
+            (mnt / "node_modules" / top.relative_to(self.source)).mkdir(parents=True)
+        with ThreadPoolExecutor(4) as pool:
+            for _ in pool.map(copy, files):
+                pass
         _until(lambda: _files(served / "node_modules") == 2000)
         shutil.rmtree(self.source)
 
