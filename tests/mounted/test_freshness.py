@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from jobtools import start
-from sbxtest.timing import scale, wait_for
+from jobtools import ended, start
+from sbxtest.timing import scale
 
 pytestmark = pytest.mark.serial
 
@@ -17,12 +17,6 @@ SLOW = os.environ.get("SBX_SLOW") == "1"
 TTL_S = 1.0
 LIMIT_S = TTL_S + 5 * scale(0.05)
 SIZE = 64  # of every file that is changed
-
-
-@pytest.fixture(params=["gnu-host", "busybox-host"])
-def place(request, start_place):
-    """With the tools of each kind."""
-    return start_place(request.param)
 
 
 class Name:
@@ -36,10 +30,10 @@ class Name:
         self.states = [(0.0, 0.0, None, None)]
         self.seen = {"name": 0, "listing": 0}
 
-    def newest(self, matches, until: float) -> int:
-        """The newest state that a look which ended then may have shown; -1: there was none."""
-        return max((i for i, (begun, _, *what) in enumerate(self.states)
-                    if begun <= until and matches(*what)), default=-1)
+    def matching(self, matches, until: float) -> list:
+        """The states that a look which ended then may have shown, oldest first."""
+        return [i for i, (begun, _, *what) in enumerate(self.states)
+                if begun <= until and matches(*what)]
 
 
 class Checker:
@@ -132,15 +126,20 @@ class Checker:
     def judge(self, how, path, begun, matches):
         """What a look at a name says that began then and ends now."""
         name = self.names[path]
-        found = name.newest(matches, time.monotonic())
+        found = name.matching(matches, time.monotonic())
         self.looks += 1
-        past = [begun - done for _, done, *_ in name.states[found + 1:] if done <= begun]
+        if not found:
+            self.wrong.append(f"{how} {path}: what it never was")
+            return
+        past = [begun - done for _, done, *_ in name.states[found[-1] + 1:] if done <= begun]
         age = max(past, default=0)
         self.outdated = max(self.outdated, age)
-        if found < 0 or found < name.seen[how] or age > LIMIT_S:
+        # A name that is not there may be not yet there or not any more.
+        not_older = [i for i in found if i >= name.seen[how]]
+        if age > LIMIT_S or not not_older:
             self.wrong.append(f"{how} {path}: state {found} of {len(name.states) - 1}, "
                               f"{name.seen[how]} was seen, outdated for {age:.2f} s")
-        name.seen[how] = max(name.seen[how], found)
+        name.seen[how] = min(not_older, default=name.seen[how])
 
     def read(self, path):
         begun = time.monotonic()
@@ -228,8 +227,17 @@ def working(place, body):
                 process.kill()
 
 
-@pytest.mark.parametrize("name", WORKLOADS)
-def test_changes_are_seen_while_a_program_works(place, name):
+def kinds_and_workloads():
+    """With BusyBox all of them in a slow run."""
+    for kind in ("gnu-host", "busybox-host"):
+        for name in WORKLOADS:
+            ordinary = kind == "gnu-host" or name in ("ls", "saves", "untar")
+            yield pytest.param(kind, name, marks=[] if ordinary else [pytest.mark.slow])
+
+
+@pytest.mark.parametrize("kind, name", kinds_and_workloads())
+def test_changes_are_seen_while_a_program_works(start_place, kind, name):
+    place = start_place(kind)
     for directory in range(10):
         (place.root / f"t/d{directory}").mkdir(parents=True)
         for number in range(20):
@@ -246,3 +254,57 @@ def test_changes_are_seen_while_a_program_works(place, name):
           f"outdated for {checker.outdated:.2f} s at most")
     assert not checker.wrong, "\n".join(checker.wrong)
     assert min(checker.changes.values()) > 0 and checker.looks > 100
+
+
+# How a job may write a file of which something is known here.
+WRITERS = {
+    "in place": "printf '%s\\n' {0} 1<>f",
+    "anew": "printf '%s\\n' {0} >f",
+    "replaced": "printf '%s\\n' {0} >spare; mv spare f",
+    "same times": "touch -r f ref; printf '%s\\n' {0} >f; touch -r ref f",
+}
+
+
+@pytest.mark.parametrize("others", [False, True], ids=["alone", "beside-readers"])
+@pytest.mark.parametrize("kind", ["gnu-host", "busybox-host"])
+def test_what_a_job_wrote_is_read_right_after_it(start_place, kind, others):
+    """Whatever was known here before, however young that is, and whatever is being asked."""
+    place = start_place(kind)
+    session = place.mount / place.name
+    (place.root / "f").write_text("0000\n")
+    (place.root / "d").mkdir()
+    reading = "cat f >/dev/null; ls -l d >/dev/null 2>&1 || :" if others else "sleep 0.1"
+    with working(place, reading):
+        for turn in range(1, 201 if SLOW else 21):
+            write_by_job(place, session, turn)
+
+
+def write_by_job(place, session, turn):
+    way = list(WRITERS)[turn % len(WRITERS)]
+    old, new = f"{turn - 1:04}\n", f"{turn:04}\n"
+    job = session / "jobs" / start(
+        session, f"sleep 0.{turn % 3}; {WRITERS[way].format(new.strip())}; "
+                 f"touch d/new{turn}; rm -f d/new{turn - 1}")
+    # What is known here then.
+    assert (place.fs / "f").read_text() in (old, new, "")
+    os.path.exists(place.fs / f"d/new{turn}")
+    os.listdir(place.fs / "d")
+    assert ended(job)["exit"] == "0", (job / "output.log").read_text()
+    found = [(place.fs / "f").read_text(), os.listdir(place.fs / "d"),
+             os.path.exists(place.fs / f"d/new{turn}"),
+             os.path.exists(place.fs / f"d/new{turn - 1}")]
+    assert found == [new, [f"new{turn}"], True, False], (turn, way)
+
+
+def test_what_an_open_found_gone_is_gone(start_place):
+    """For who asks after it too, though the name could be believed for a while yet."""
+    place = start_place("gnu-host")
+    (place.root / "f").write_text("x")
+    os.listdir(place.fs)
+    time.sleep(TTL_S + 0.1)
+    assert os.stat(place.fs / "f").st_size == 1
+    os.unlink(place.root / "f")
+    with pytest.raises(FileNotFoundError):
+        (place.fs / "f").read_text()
+    assert not (place.fs / "f").exists()
+    assert os.listdir(place.fs) == []
