@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from sbxtest.fixtures import quick_kinds
+from sbxtest.fixtures import python_kinds
 
 LOCAL = "a byte of this machine"
 THERE = "what the sandbox has"
@@ -214,7 +214,7 @@ def test_links_have_times_of_their_own(place):
     assert os.lstat(place.fs / "l").st_size == 1
 
 
-@quick_kinds
+@python_kinds
 def test_a_copied_venv_runs(place):
     place.run("/usr/bin/python3", "-m", "venv", "--without-pip", "venv")
     place.run("cp", "-a", "venv", "venv2")

@@ -8,7 +8,7 @@ import tarfile
 
 import pytest
 
-from sbxtest.fixtures import quick_kinds
+from sbxtest.fixtures import python_kinds, quick_kinds
 
 PACKAGES = {
     "alpha": {"package.json": json.dumps({"name": "alpha", "version": "1.0.0",
@@ -73,6 +73,7 @@ def check_venvs(place, where):
     assert place.inside("venv/bin/python -c \"$1\"", VENV, cwd=where) == "venv True\n"
 
 
+@python_kinds
 def test_venv(place):
     """Its bin/python3 is an absolute link, which leads into the sandbox from here."""
     for where in ("here", "there"):
@@ -90,6 +91,7 @@ def test_venv(place):
 
 
 @pytest.mark.slow
+@python_kinds
 def test_venv_with_pip(place):
     place.run("/usr/bin/python3", "-m", "venv", "venv", seconds=400)
     assert "pip" in place.inside("venv/bin/python -m pip --version")

@@ -35,10 +35,10 @@ def start_place(start_sbxd, start_mount):
         yield start
 
 
-def _kinds(*ordinary: str):
+def _kinds(*ordinary: str, without=()):
     # All of them in a slow run.
     return [pytest.param(name, marks=[] if name in ordinary else [pytest.mark.slow])
-            for name in KINDS]
+            for name in KINDS if name not in without]
 
 
 @pytest.fixture(params=_kinds("gnu-host-uid", "gnu-overlay", "busybox-host"))
@@ -50,3 +50,7 @@ def place(request, start_place):
 # For tests of many requests: in a jail, where a command takes long to start, in a slow run only.
 quick_kinds = pytest.mark.parametrize("place", _kinds("gnu-host-uid", "busybox-host"),
                                       indirect=True)
+# For tests that want Python inside the sandbox: a jail of BusyBox has none in its /usr/bin.
+python_kinds = pytest.mark.parametrize(
+    "place", _kinds("gnu-host-uid", "gnu-overlay", "busybox-host", without=["busybox-overlay"]),
+    indirect=True)
