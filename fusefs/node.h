@@ -164,8 +164,8 @@ void node_set_size(struct node_table *table, struct node *node, uint64_t size, i
 
 /*
  * The kernel's pages of @node are to hold @version from now on. True when they do already: when a
- * program that opened it so has gone on since, by node_version_settled(). Before that the kernel may
- * not have dropped the pages of another version yet, and who opens it meanwhile drops them as well.
+ * program that opened it so has gone on since, by node_version_settled(). Before that the kernel
+ * may not have dropped the pages of another version yet; who opens it meanwhile drops them too.
  */
 bool node_version(struct node_table *table, struct node *node, uint64_t version);
 /* The answer to an open of @version has reached the kernel. */

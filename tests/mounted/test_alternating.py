@@ -67,7 +67,7 @@ class Writer:
         self.count, self.last = int(output[0]), output[1]
 
 
-# In place a content is written whole where it is small: longer ones the sandbox itself sees in part.
+# In place only a small content is written whole: of longer ones the sandbox itself sees parts.
 @pytest.mark.parametrize("how, size", [
     ("write", 64), ("rename", 3000),
     pytest.param("rename", 100_000, marks=pytest.mark.slow)])

@@ -1,4 +1,4 @@
-"""What the sandbox changes is seen here within ttl, whatever else goes on; design: close-to-open."""
+"""What the sandbox changes is seen here within ttl, whatever else goes on (close-to-open)."""
 
 import os
 import random
