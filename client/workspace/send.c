@@ -23,6 +23,7 @@
 #define WORK_BYTES_MS 20000
 #define WORK_PIECE_MS 20
 #define OPS_MAX	      6
+#define NEW_MODE      0644
 
 /* A list of operations under construction. */
 struct send_ops {
@@ -415,6 +416,44 @@ static void ops_add_meta(const struct sbx_sending *sending, struct send_ops *ops
 	}
 }
 
+/* Does the patch say all that the file shall hold, should there be none by now? Appends that were
+ * meant for one go into a new one, as they would had it been removed before it was opened. */
+static bool patch_is_enough(const struct sbx_sending *sending, const struct patch *patch)
+{
+	const struct sbx_layout *layout = &sending->view->layout;
+	const struct sbx_apply_piece *piece =
+		&g_array_index(patch->pieces, struct sbx_apply_piece, 0);
+
+	if (patch->grow_to > 0)
+		return false;
+	if (patch->pieces->len == 0)
+		return patch->tail->len > 0;
+	return patch->pieces->len == 1 && patch->tail->len == 0 && piece->kind == SBX_PIECE_WRITE &&
+	       piece->offset == 0 && piece->content.len == layout->size_bytes;
+}
+
+/* The file has gone in the sandbox: a new one is made of @pieces, under an id of its own. */
+static int patch_anew(const struct sbx_sending *sending, const struct sbx_call *call,
+		      const GArray *pieces, const GPtrArray *stages, int64_t work_ms,
+		      struct sbx_sent *sent)
+{
+	const struct sbx_spool_meta *meta = &sending->view->meta;
+	g_autofree char *opid = g_strdup(sending->opid);
+	struct send_ops ops = { .n = 0 };
+	struct sbx_op *op = ops_add(&ops, SBX_DO_CREATE, sending->path);
+
+	/* No random id begins so. */
+	if (opid)
+		opid[0] = 'n';
+	op->opid = opid;
+	op->mode = meta->flags & SBX_SPOOL_MODE ? meta->mode & 0777 : NEW_MODE;
+	ops_add_patch(&ops, sending->path, pieces, 0, pieces->len);
+	ops_add_meta(sending, &ops);
+	if (stages && stages->len == 1)
+		(void)ops_add(&ops, SBX_DO_UNLINK, stages->pdata[0]);
+	return ops_run(sending, call, &ops, work_ms, sent);
+}
+
 /* @data or @stages hold the patch's bytes. */
 static int patch_run(const struct sbx_sending *sending, const struct sbx_call *call,
 		     const struct patch *patch, const uint8_t *data, const GPtrArray *stages,
@@ -442,12 +481,15 @@ static int patch_run(const struct sbx_sending *sending, const struct sbx_call *c
 		ops_add_patch(&ops, sending->path, tail, 0, tail->len);
 		ops_add_meta(sending, &ops);
 		if (stages && stages->len == 1)
-			ops_add(&ops, SBX_DO_UNLINK, stages->pdata[0])->flags = 0;
+			(void)ops_add(&ops, SBX_DO_UNLINK, stages->pdata[0]);
 		if (tail->len > 0)
 			ops.op[0].opid = sending->opid;
 		r = ops.n ? ops_run(sending, call, &ops,
 				    work_ms + (int64_t)(pieces->len - at) * WORK_PIECE_MS, sent)
 			  : 0;
+		if (r == -ENOENT && patch_is_enough(sending, patch))
+			r = patch_anew(sending, call, tail->len > 0 ? tail : pieces, stages,
+				       work_ms, sent);
 	}
 	return r;
 }

@@ -189,6 +189,51 @@ def test_appends_of_an_open_file_are_sent(fs, sandbox):
         wait_for(lambda: (sandbox / "log").read_text() == "one\ntwo\n", 8)
 
 
+def unsent(place) -> int:
+    """How many files have bytes that are not sent."""
+    return int(re.search(r"^pending_writes: +(\d+)", place.mount.read("dev1/status"), re.M)[1])
+
+
+@pytest.mark.parametrize("kind", ["gnu-host", "busybox-host"])
+@pytest.mark.parametrize("flags, data", [
+    (os.O_APPEND, b"new\n"), (os.O_APPEND, b"0123456789abcdef" * 10000), (0, b"long enough")],
+    ids=["append", "append-much", "write"])
+def test_a_file_that_went_is_made_anew(start_place, kind, flags, data):
+    """Known here, removed there: what was meant for it is no worse off than at a local disk."""
+    place = start_place(kind)
+    (place.root / "f").write_text("old\n")
+    assert (place.fs / "f").read_text() == "old\n"
+    time.sleep(1.1)
+    os.stat(place.fs / "f")
+    (place.root / "f").unlink()
+    fd = os.open(place.fs / "f", os.O_CREAT | os.O_WRONLY | flags)
+    os.write(fd, data)
+    os.close(fd)
+    assert (place.root / "f").read_bytes() == data
+    assert (place.fs / "f").read_bytes() == data
+    assert unsent(place) == 0
+    assert set(os.listdir(place.root)) == {".sbxfs", "f"}
+    assert os.listdir(place.root / ".sbxfs/stage") == []
+
+
+def test_a_part_of_a_file_that_went_is_kept(start_place):
+    """A part is no file: close says so, and the bytes stay until somebody removes the file here."""
+    place = start_place("gnu-host")
+    (place.root / "f").write_bytes(b"x" * 10000)
+    assert len((place.fs / "f").read_bytes()) == 10000
+    time.sleep(1.1)
+    os.stat(place.fs / "f")
+    (place.root / "f").unlink()
+    fd = os.open(place.fs / "f", os.O_WRONLY)
+    os.pwrite(fd, b"y", 5000)
+    with pytest.raises(FileNotFoundError):
+        os.close(fd)
+    assert not (place.root / "f").exists()
+    assert unsent(place) == 1
+    (place.fs / "f").unlink()
+    assert unsent(place) == 0
+
+
 def test_fsync(fs, sandbox):
     with open(fs / "f", "wb") as file:
         file.write(b"durable")
