@@ -163,7 +163,9 @@ def table(samples, workloads, options) -> list:
         for name in [workload.name] + ([workload.name + " again"] if workload.warm else []):
             what = workload.what + (", again" if name != workload.name else "")
             row = {system: median(samples.get((name, system), []))
-                   for system in ("sbxfs", "sshfs", "rclone", "curl", "local")}
+                   for system in ("sbxfs", "sshfs", "rclone", "local")}
+            compared = workload.name if workload.moves_again else name
+            row["curl"] = median(samples.get((compared, "curl"), []))
             for system in row:
                 if (name, system) in samples and row[system].seconds is None:
                     print(f"{what}: {system} failed", file=sys.stderr)
