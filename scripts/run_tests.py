@@ -273,7 +273,7 @@ class Runner:
             mark = " and ".join(f"({each})" for each in (mark, marks, self.options.m) if each)
             junit = os.path.join(self.results, f"{suite}{part}.xml")
             argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider",
-                    "--basetemp", os.path.join(self.dir, "pytest"), "-m", mark]
+                    "--basetemp", os.path.join(self.dir, f"pytest-{suite}{part}"), "-m", mark]
             choice = [f"tests/{directory}", "--junitxml", junit]
             if workers:
                 choice += ["-n", str(workers)]
