@@ -3,9 +3,10 @@
  *
  * sbxd-jail hold STATE
  *   Makes a mount namespace in which a writable overlay, with its upper directory under STATE, lies
- *   over each place that persists in a sandbox; says on standard output which those are, and keeps
- *   the namespace until its standard input ends. One for each session: mounting takes long, and
- *   unmounting an overlay writes the whole file system out.
+ *   over each place that persists in a sandbox, without the machine's FUSE mounts (see fuseless.h);
+ *   says on standard output which those places are, and keeps the namespace until its standard
+ *   input ends. One for each session: mounting takes long, and unmounting an overlay writes the
+ *   whole file system out.
  *
  * sbxd-jail enter PID BWRAP ARGUMENT...
  *   Goes into the namespaces of that process, gives up what root has from its number alone, and
@@ -15,11 +16,12 @@
  * What can't be mounted (an overlay on a file system that can't carry one) is left out: the place
  * is read-only then.
  */
+#include "tests/sbxd/fuseless.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/capability.h>
 #include <linux/securebits.h>
-#include <mntent.h>
 #include <sched.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -32,9 +34,7 @@
 
 #define PATH_BYTES 4096
 
-static const char *const places[] = { "/usr", "/etc", "/var", "/opt", "/srv" };
-
-#define PLACE_COUNT (sizeof(places) / sizeof(places[0]))
+static const char *const places[] = { "/usr", "/etc", "/var", "/opt", "/srv", NULL };
 
 static int die(const char *what)
 {
@@ -82,20 +82,6 @@ static bool mount_overlay(const char *state, const char *place)
 	return mount("overlay", place, "overlay", 0, options) == 0;
 }
 
-/* Mounts in user space would not end when they are unmounted outside, as long as they are here. */
-static void drop_fuse_mounts(void)
-{
-	FILE *mounts = setmntent("/proc/self/mounts", "re");
-	struct mntent *entry;
-
-	while (mounts && (entry = getmntent(mounts))) {
-		if (strncmp(entry->mnt_type, "fuse", 4) == 0)
-			umount2(entry->mnt_dir, MNT_DETACH | UMOUNT_NOFOLLOW);
-	}
-	if (mounts)
-		endmntent(mounts);
-}
-
 static void make_state(const char *state)
 {
 	char path[PATH_BYTES];
@@ -134,13 +120,14 @@ static int hold(const char *state)
 
 	if (!enter_namespaces() || mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL) < 0)
 		return die("namespaces");
-	drop_fuse_mounts();
+	/* An overlay shows no mounts below its place, so a place has to be one piece. */
+	fuseless_make(state, places);
 	/* The machine's own /sys tells of its network; one mounted here, of ours. */
 	mount("sysfs", "/sys", "sysfs", MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL);
 	make_state(state);
-	for (size_t i = 0; i < PLACE_COUNT; i++) {
-		if (mount_overlay(state, places[i]))
-			printf("%s ", places[i]);
+	for (const char *const *place = places; *place; place++) {
+		if (mount_overlay(state, *place))
+			printf("%s ", *place);
 	}
 	putchar('\n');
 	fflush(stdout);
