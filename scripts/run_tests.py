@@ -296,7 +296,8 @@ class Runner:
         """Runs what failed once more, one after another; what passes now is said to be flaky."""
         print(f"-- {name}: {cases.failed} failed; once more, alone", flush=True)
         junit = os.path.join(self.results, f"{name}-again.xml")
-        status = run(argv + ["--junitxml", junit, *tests],
+        where = os.path.join(self.dir, f"pytest-{name}-again")
+        status = run(argv + ["--basetemp", where, "--junitxml", junit, *tests],
                      dict(env, SBX_SLACK=f"{2 * self.slack:g}"), SUITE_SECONDS)
         again = Tally()
         if status in (0, 1) and again.add_junit(junit) and again.total() == cases.failed:

@@ -320,16 +320,31 @@ do_utimens() {
 	fi
 }
 
+# opened FILE COMMAND...: runs it on a file that a program has open for writing, though its mode may
+# forbid that by now, or did so from its beginning.
+opened() {
+	u=$1 um=
+	shift
+	if [ ! -w "$u" ]; then
+		um=$(stat -c %a "$u")
+		chmod u+w "$u" || um=
+	fi
+	"$@"
+	us=$?
+	[ -z "$um" ] || chmod "$um" "$u"
+	return $us
+}
+
 do_truncate() {
 	eval "p=\$q$2"
-	regular "$p" && resize "$p" "$1"
+	regular "$p" && opened "$p" resize "$p" "$1"
 }
 
 do_extend() {
 	eval "p=\$q$2"
 	regular "$p" || return
 	n=$(stat -c %s "$p")
-	[ "${n:-0}" -ge "$1" ] || resize "$p" "$1"
+	[ "${n:-0}" -ge "$1" ] || opened "$p" resize "$p" "$1"
 }
 
 # do_create UMASK MODE PATH
@@ -392,8 +407,14 @@ do_copy() {
 do_patch() {
 	eval "p=\$q$1"
 	regular "$p" || return
-	pieces=$2 x=.sbxfs/stage/$id.$op
-	shift 2
+	shift
+	opened "$p" patch "$@"
+}
+
+# patch PIECES [KIND ARG...]: the same of the file p.
+patch() {
+	pieces=$1 x=.sbxfs/stage/$id.$op
+	shift
 	case $pieces in
 	a*\ *\ *\ *\ *\ *) ;;
 	a*)
@@ -447,7 +468,7 @@ fill() {
 # into: the staged content t becomes that of the file p, which stays.
 into() {
 	F=${F}i dirty=1
-	run fill "$t" "$p" || return
+	opened "$p" run fill "$t" "$p" || return
 	[ "$ask" = - ] || run chmod "$mode" "$p" || return
 	stamp "$p" "$atime" "$mtime" || return
 	[ "$stage" -eq 0 ] || rm -f "$t"

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include "client/apply.h"
+#include "client/probe.h"
 #include "client/session.h"
 #include "client/workspace/files_impl.h"
 #include "client/workspace/names.h"
@@ -87,6 +88,19 @@ static int create_exclusive(struct sbx_files *files, const struct sbx_call *call
 	return r;
 }
 
+/* May what is there be opened so? Where the sandbox's commands are not root's, a file that nobody may
+ * write is not written: later nobody would hear of it. */
+static int access_error(struct sbx_files *files, const struct opening *opening)
+{
+	bool writes = (opening->flags & O_ACCMODE) != O_RDONLY || opening->flags & O_TRUNC;
+	const struct sbx_probe_reply *probe;
+
+	if (!writes || opening->attr.mode & 0222)
+		return 0;
+	probe = sbx_names_probe_cached(files->names);
+	return probe && probe->uid != 0 ? -EACCES : 0;
+}
+
 /* Is the file there, and what is it? Creates it where that is exclusive. */
 static int opening_look(struct sbx_files *files, const struct sbx_call *call,
 			struct opening *opening)
@@ -115,7 +129,8 @@ static int opening_look(struct sbx_files *files, const struct sbx_call *call,
 	if (exclusive)
 		return -EEXIST;
 	opening->exists = true;
-	return type_error(opening->attr.mode);
+	r = type_error(opening->attr.mode);
+	return r < 0 ? r : access_error(files, opening);
 }
 
 /*

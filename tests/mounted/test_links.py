@@ -94,6 +94,7 @@ def hostile(start_place, secret):
     return place
 
 
+@pytest.mark.root
 def test_hostile_links(hostile):
     """Read through the mount, by every way: the sandbox's bytes, or an error."""
     for name, _ in HOSTILE:
@@ -117,6 +118,7 @@ def test_hostile_links(hostile):
     assert [path for path, text in read.items() if text == local[:1000]] == []
 
 
+@pytest.mark.root
 def test_a_link_that_is_swapped(hostile, secret):
     """Between readlink and what follows it becomes another link, or a directory, and back."""
     hostile.inside("mkdir sub; echo good >sub/secret; echo good >good")
@@ -182,6 +184,7 @@ def test_hostile_links_in_another_root(hostile, secret, start_mount, subtree):
     assert LOCAL not in output
 
 
+@pytest.mark.root
 def test_links_lead_where_they_lead_there(hostile):
     """Made on either side: within the workspace as they are, outside of it mapped and back."""
     fs, root = hostile.fs, hostile.root

@@ -257,3 +257,25 @@ def test_ctrl_c_during_a_slow_close(server, mount, fs, sandbox):
     wait_for(lambda: (sandbox / "f").exists() and (sandbox / "f").read_bytes() == b"late\n", 10)
     server.set_faults()
     wait_for(lambda: re.match("0 files", mount.status("dev1")["pending_writes"]), 5)
+
+
+def test_a_file_that_nobody_may_write(start_place):
+    """As at a local disk: who made it writes on, whatever its mode; nobody else opens it so."""
+    place = start_place("gnu-host")
+    fd = os.open(place.fs / "f", os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o444)
+    os.write(fd, b"abc")
+    os.fsync(fd)
+    os.write(fd, b"def")
+    os.pwrite(fd, b"X", 1)
+    os.fsync(fd)
+    os.ftruncate(fd, 5)
+    os.close(fd)
+    assert (place.root / "f").read_bytes() == b"aXcde"
+    assert (place.root / "f").stat().st_mode & 0o777 == 0o444
+    for flags in (os.O_WRONLY, os.O_RDWR, os.O_WRONLY | os.O_APPEND, os.O_WRONLY | os.O_TRUNC):
+        if os.geteuid() == 0:
+            os.close(os.open(place.fs / "f", flags & ~os.O_TRUNC))
+        else:
+            with pytest.raises(PermissionError):
+                os.open(place.fs / "f", flags)
+    assert (place.fs / "f").read_bytes() == b"aXcde"

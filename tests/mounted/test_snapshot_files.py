@@ -285,7 +285,8 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("what", REFUSED)
+@pytest.mark.parametrize("what", [
+    pytest.param(what, marks=pytest.mark.root if "another's" in what else ()) for what in REFUSED])
 def test_handover_refused(handover, what):
     place = handover.place
     handover.die()

@@ -12,9 +12,12 @@ from .timing import scale
 
 FULL_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
+# Shown as the owner. To nobody but root, and the owner, the kernel gives leave to set modes.
+OTHER_UID = 12345 if os.geteuid() == 0 else os.geteuid()
+
 # What the sandbox and the mount may be like; name: (tools, profile, options of the mount).
 KINDS = {
-    "gnu-host-uid": ("gnu", "host", ["uid=12345"]),
+    "gnu-host-uid": ("gnu", "host", [f"uid={OTHER_UID}"]),
     "gnu-overlay": ("gnu", "overlay", []),
     "busybox-host": ("busybox", "host", []),
     "gnu-host": ("gnu", "host", []),
