@@ -88,8 +88,8 @@ static int create_exclusive(struct sbx_files *files, const struct sbx_call *call
 	return r;
 }
 
-/* May what is there be opened so? Where the sandbox's commands are not root's, a file that nobody may
- * write is not written: later nobody would hear of it. */
+/* May what is there be opened so? Where the sandbox's commands are not root's, a file that nobody
+ * may write is not written: later nobody would hear of it. */
 static int access_error(struct sbx_files *files, const struct opening *opening)
 {
 	bool writes = (opening->flags & O_ACCMODE) != O_RDONLY || opening->flags & O_TRUNC;

@@ -171,7 +171,7 @@ static bool change_root(const char *state, const char *const *whole)
 	if (!cut_name(sessions) || readlink("/proc/self/exe", programs, sizeof(programs) - 1) < 0 ||
 	    !cut_name(programs))
 		return false;
-	/* Over the state, because it is ours; once it is the root, the state is to be seen again. */
+	/* Over the state, because it is ours; the state is seen again once it is the root. */
 	if (mount("tmpfs", state, "tmpfs", 0, "mode=755") < 0)
 		return false;
 	snprintf(old, sizeof(old), "%s/" OLD_NAME, state);
