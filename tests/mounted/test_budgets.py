@@ -425,5 +425,6 @@ def test_memory_of_an_inode(place, thousands):
     third = memory()
     count = (thousands[1] - thousands[0]) * 1000
     print(f"{(second - first) / count:.0f} bytes each, after more {(third - first) / count:.0f}")
-    assert second - first < 512 * count
+    # What the heap keeps in reserve does not grow with the number of files.
+    assert second - first < 512 * count + MIB
     assert third < 600 * MIB * thousands[1] * 1000 // 10**6 + 3 * MIB
