@@ -199,6 +199,7 @@ def test_a_200_that_did_nothing(place):
     assert "f: is not there" in place.mount.status("dev1")["last"]
 
 
+@pytest.mark.root
 def test_full_disk_here(start_place, tmp_path):
     """No room for the archive: ENOSPC, and nothing of it stays."""
     small = tmp_path / "small"
