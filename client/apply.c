@@ -6,8 +6,7 @@
 #include "client/apply_impl.h"
 #include "client/record.h"
 
-#define NS_PER_S      INT64_C(1000000000)
-#define NEW_FILE_MODE 0644
+#define NS_PER_S INT64_C(1000000000)
 /* One request in so many sweeps old outcomes away. */
 #define SWEEP_EVERY 64
 /* Text that escapes make longer than this part of its size goes as base64. */
@@ -584,7 +583,7 @@ static int seal(struct sbx_apply_request *req)
 {
 	struct sbx_program_request *program = &req->program;
 	bool sweep = g_str_hash(req->opid) % SWEEP_EVERY == 0;
-	const char *const *words = NULL;
+	const char *const *words;
 	size_t n_words = 0;
 	int error = req->error;
 
@@ -596,8 +595,8 @@ static int seal(struct sbx_apply_request *req)
 		n_words = sbx_program_request_args(&req->survey->program, &words);
 	if (error == 0)
 		error = sbx_program_request_addf(program, "%zu", n_words);
-	for (size_t i = 0; i < n_words && error == 0; i++)
-		error = sbx_program_request_add(program, words[i]);
+	if (error == 0 && req->survey != NULL)
+		error = sbx_program_request_add_args(program, &req->survey->program);
 	if (error == 0)
 		error = sbx_program_request_addf(program, "%u", req->paths->len);
 	for (guint i = 0; i < req->paths->len && error == 0; i++)

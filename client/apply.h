@@ -51,6 +51,7 @@
 
 /* Mode of save and place: keep the target's, 0644 for a new file. */
 #define SBX_MODE_KEEP UINT32_MAX
+#define SBX_MODE_NEW  0644
 
 struct sbx_apply_request;
 

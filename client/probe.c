@@ -16,8 +16,6 @@ int sbx_probe_request_init(struct sbx_probe_request *req, const struct sbx_probe
 			   const struct sbx_program_limits *limits)
 {
 	static const struct sbx_tools nothing = { "," };
-	const char *const *words = NULL;
-	size_t n_words = 0;
 	int error;
 
 	req->options = *options;
@@ -26,10 +24,8 @@ int sbx_probe_request_init(struct sbx_probe_request *req, const struct sbx_probe
 		error = sbx_program_request_add(&req->program, "probe");
 	if (error == 0)
 		error = sbx_program_request_add(&req->program, options->no_work_dir ? "0" : "1");
-	if (options->survey != NULL)
-		n_words = sbx_program_request_args(&options->survey->program, &words);
-	for (size_t i = 0; i < n_words && error == 0; i++)
-		error = sbx_program_request_add(&req->program, words[i]);
+	if (error == 0 && options->survey != NULL)
+		error = sbx_program_request_add_args(&req->program, &options->survey->program);
 	return error;
 }
 

@@ -160,6 +160,18 @@ size_t sbx_program_request_args(const struct sbx_program_request *req, const cha
 	return n > 0 && !(*ret_args)[n - 1] ? n - 1 : n;
 }
 
+int sbx_program_request_add_args(struct sbx_program_request *req,
+				 const struct sbx_program_request *from)
+{
+	const char *const *args;
+	size_t n = sbx_program_request_args(from, &args);
+	int error = 0;
+
+	for (size_t i = 0; i < n && error == 0; i++)
+		error = sbx_program_request_add(req, args[i]);
+	return error;
+}
+
 const char *const *sbx_program_request_argv(struct sbx_program_request *req)
 {
 	GPtrArray *argv = req->argv;

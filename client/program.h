@@ -117,6 +117,9 @@ int sbx_program_request_add_path(struct sbx_program_request *req, const char *pa
 /* How many arguments were added, behind REPLY_BYTES; the first of them. */
 size_t sbx_program_request_args(const struct sbx_program_request *req,
 				const char *const **ret_args);
+/* Adds those of another request. 0 or -E2BIG, and then some may have been added. */
+int sbx_program_request_add_args(struct sbx_program_request *req,
+				 const struct sbx_program_request *from);
 
 /* argv, NULL-terminated; it lives as long as the request. */
 const char *const *sbx_program_request_argv(struct sbx_program_request *req);

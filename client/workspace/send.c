@@ -23,7 +23,6 @@
 #define WORK_BYTES_MS 20000
 #define WORK_PIECE_MS 20
 #define OPS_MAX	      6
-#define NEW_MODE      0644
 
 /* A list of operations under construction. */
 struct send_ops {
@@ -446,7 +445,7 @@ static int patch_anew(const struct sbx_sending *sending, const struct sbx_call *
 	if (opid)
 		opid[0] = 'n';
 	op->opid = opid;
-	op->mode = meta->flags & SBX_SPOOL_MODE ? meta->mode & 0777 : NEW_MODE;
+	op->mode = meta->flags & SBX_SPOOL_MODE ? meta->mode & 0777 : SBX_MODE_NEW;
 	ops_add_patch(&ops, sending->path, pieces, 0, pieces->len);
 	ops_add_meta(sending, &ops);
 	if (stages && stages->len == 1)
