@@ -13,6 +13,7 @@
 #include "client/snapshot/restore.h"
 #include "client/snapshot/thaw.h"
 #include "client/workspace/names.h"
+#include "client/workspace/path.h"
 #include "client/workspace/walk.h"
 #include "client/workspace/workspace.h"
 
@@ -36,16 +37,12 @@ static bool is_kept(const struct sbx_walk_entry *entry)
 	return S_ISREG(entry->attr.mode) || S_ISDIR(entry->attr.mode) || S_ISLNK(entry->attr.mode);
 }
 
-static char *parent_of(const char *path)
-{
-	const char *slash = strrchr(path, '/');
-
-	return g_strndup(path, slash ? (gsize)(slash - path) : 0);
-}
-
 static void touch_parent(struct mending *mending, const char *path)
 {
-	g_hash_table_add(mending->touched, parent_of(path));
+	char *parent = sbx_path_parent(path);
+
+	if (parent)
+		g_hash_table_add(mending->touched, parent);
 }
 
 /*

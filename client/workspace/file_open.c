@@ -11,6 +11,7 @@
 #include "client/workspace/files_impl.h"
 #include "client/workspace/names.h"
 #include "client/workspace/op.h"
+#include "client/workspace/path.h"
 #include "client/workspace/process.h"
 
 /* A file that comes and goes faster than it can be opened. */
@@ -44,15 +45,12 @@ static int type_error(mode_t mode)
 /* The directory in which @path would be made. */
 static int check_parent(struct sbx_files *files, const struct sbx_call *call, const char *path)
 {
-	g_autofree char *parent = g_strdup(path);
-	char *slash = strrchr(parent, '/');
+	g_autofree char *parent = sbx_path_parent(path);
 	struct sbx_attr attr;
 	int r;
 
-	if (slash)
-		*slash = '\0';
-	else
-		parent[0] = '\0';
+	if (!parent)
+		return -EISDIR;
 	r = sbx_names_stat(files->names, call, parent, SBX_STAT_TTL, &attr, NULL, NULL);
 	if (r < 0)
 		return r;

@@ -9,6 +9,7 @@
 
 #include "client/program.h"
 #include "client/workspace/meta_impl.h"
+#include "client/workspace/path.h"
 
 /* Names that went away in one directory, above which the oldest are looked for and forgotten. */
 #define GONE_MANY 4096
@@ -275,14 +276,9 @@ static const char *path_name(const char *path)
 /* The entry of the directory that holds @path, or NULL; also for a root. */
 static struct meta_entry *path_parent(const struct sbx_meta *meta, const char *path)
 {
-	const char *name = path_name(path);
-	g_autofree char *parent = NULL;
+	g_autofree char *parent = sbx_path_parent(path);
 
-	if (name[0] == '\0')
-		return NULL;
-	/* "/usr" is held by "/", "a" by "". */
-	parent = g_strndup(path, name == path ? 0 : MAX(name - path - 1, path[0] == '/'));
-	return meta_path_entry(meta, parent);
+	return parent ? meta_path_entry(meta, parent) : NULL;
 }
 
 void sbx_meta_saw(struct sbx_meta *meta, const char *path, const struct sbx_attr *attr,
@@ -338,8 +334,14 @@ static struct meta_entry *did_set(struct sbx_meta *meta, const char *path,
 				  int64_t done_us)
 {
 	struct meta_entry *entry = meta_path_entry_make(meta, path);
+	/* Two mutations in one directory were under way at once, and this one was answered last:
+	 * the later look at the directory is the other's. */
+	bool older = entry->changed_us >= asked_us && entry->has_remote &&
+		     entry->attr.ino == attr->ino && entry->attr.dev == attr->dev &&
+		     entry->attr.ctime_ns > attr->ctime_ns;
 
-	meta_entry_set_remote(meta, entry, attr, link);
+	if (!older)
+		meta_entry_set_remote(meta, entry, attr, link);
 	entry->seen_us = MAX(entry->seen_us, asked_us);
 	entry->changed_us = done_us;
 	did_set_links(meta, entry, done_us);

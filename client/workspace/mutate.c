@@ -8,13 +8,20 @@
 #include "client/errlog.h"
 #include "client/provider.h"
 #include "client/session.h"
+#include "client/workspace/claims.h"
 #include "client/workspace/freshen.h"
 #include "client/workspace/names_impl.h"
 #include "client/workspace/op.h"
+#include "client/workspace/path.h"
 #include "client/workspace/runner.h"
 
 /* So that no caller waits long for others: an operation takes the sandbox some milliseconds. */
 #define BATCH_OPS_MAX 128
+/* More requests under way gain little: what waits goes together in the next. */
+#define SENDERS_MAX 4
+/* A request that is over sooner than this is not worth another beside it: one of many operations
+ * costs the sandbox less than many of one. */
+#define BESIDE_AFTER_US (8 * INT64_C(1000))
 /* Of a command, beside the operations: the program's text, its name, nonce, tools. */
 #define COMMAND_BASE_BYTES (24 * 1024)
 #define RETRY_FIRST_MS	   50
@@ -34,6 +41,7 @@ struct mutation {
 	size_t n_ops;
 	size_t command_bytes;
 	int64_t timeout_ms;
+	bool claims; /* while it is sent: in names->claims */
 	int error; /* of the request */
 };
 
@@ -62,6 +70,50 @@ static void mutation_unref_locked(struct mutation *mutation)
 	sbx_op_results_clear(mutation->results, mutation->n_ops);
 	g_free(mutation->results);
 	g_free(mutation);
+}
+
+/* Names under way -------------------------------------------------------------------------- */
+
+/* Call @fn with each path that @mutation names. */
+static void mutation_each_path(const struct mutation *mutation, struct sbx_claims *claims,
+			       void (*fn)(struct sbx_claims *claims, const char *path))
+{
+	for (size_t i = 0; i < mutation->n_ops; i++) {
+		const struct sbx_op *op = &mutation->ops[i];
+
+		if (op->path && op->kind != SBX_DO_SWEEP)
+			fn(claims, op->path);
+		if (op->from && op->kind != SBX_DO_SWEEP && op->kind != SBX_DO_SYMLINK)
+			fn(claims, op->from);
+	}
+}
+
+static bool mutation_meets(const struct mutation *mutation, const struct sbx_claims *claims)
+{
+	for (size_t i = 0; i < mutation->n_ops; i++) {
+		const struct sbx_op *op = &mutation->ops[i];
+
+		if (op->kind == SBX_DO_SWEEP)
+			continue;
+		if (op->path && sbx_claims_meet(claims, op->path))
+			return true;
+		if (op->from && op->kind != SBX_DO_SYMLINK && sbx_claims_meet(claims, op->from))
+			return true;
+	}
+	return false;
+}
+
+static void mutation_claim_locked(struct sbx_names *names, struct mutation *mutation)
+{
+	mutation_each_path(mutation, names->claims, sbx_claims_add);
+	mutation->claims = true;
+}
+
+static void mutation_unclaim_locked(struct sbx_names *names, struct mutation *mutation)
+{
+	if (mutation->claims)
+		mutation_each_path(mutation, names->claims, sbx_claims_remove);
+	mutation->claims = false;
 }
 
 /* What was done ---------------------------------------------------------------------------- */
@@ -179,13 +231,13 @@ static GPtrArray *batch_dirs(const GPtrArray *batch)
 
 		for (size_t j = 0; j < mutation->n_ops; j++) {
 			const char *path = mutation->ops[j].path;
-			const char *slash;
+			char *dir;
 
 			if (mutation->ops[j].kind == SBX_DO_SWEEP || !path || path_is_ours(path))
 				continue;
-			slash = strrchr(path, '/');
-			g_ptr_array_add(dirs, slash ? g_strndup(path, (gsize)(slash - path))
-						    : g_strdup(""));
+			dir = sbx_path_parent(path);
+			if (dir)
+				g_ptr_array_add(dirs, dir);
 		}
 	}
 	return dirs;
@@ -320,6 +372,7 @@ static void batch_done(struct sbx_names *names, GPtrArray *batch, guint n, int r
 		first += mutation->n_ops;
 		mutation->error = r;
 		mutation->state = MUTATION_DONE;
+		mutation_unclaim_locked(names, mutation);
 	}
 	if (r == 0)
 		store_paths_locked(names, reply, asked_us, done_us);
@@ -332,19 +385,28 @@ static void batch_done(struct sbx_names *names, GPtrArray *batch, guint n, int r
 	pthread_mutex_unlock(&names->lock);
 }
 
-/* The mutations that go next, marked as sent. */
+/* The mutations that go next, marked as sent: the first that wait, less those that meet what is
+ * under way or what has to wait before them. */
 static void batch_take_locked(struct sbx_names *names, GPtrArray *batch)
 {
 	size_t room = names->limits.command_bytes -
 		      MIN(names->limits.command_bytes / 2, COMMAND_BASE_BYTES);
+	struct sbx_claims *passed = sbx_claims_new();
 	size_t n_ops = 0;
-	struct mutation *mutation;
+	GList *next;
 
-	while ((mutation = g_queue_peek_head(&names->waiting))) {
+	for (GList *link = names->waiting.head; link; link = next) {
+		struct mutation *mutation = link->data;
+
+		next = link->next;
+		if (mutation_meets(mutation, names->claims) || mutation_meets(mutation, passed)) {
+			mutation_each_path(mutation, passed, sbx_claims_add);
+			continue;
+		}
 		if (batch->len > 0 && (mutation->ops[0].opid || mutation->command_bytes > room ||
 				       n_ops + mutation->n_ops > BATCH_OPS_MAX))
 			break;
-		g_queue_pop_head(&names->waiting);
+		g_queue_delete_link(&names->waiting, link);
 		mutation->state = MUTATION_SENT;
 		g_ptr_array_add(batch, mutation);
 		n_ops += mutation->n_ops;
@@ -353,6 +415,10 @@ static void batch_take_locked(struct sbx_names *names, GPtrArray *batch)
 		if (mutation->ops[0].opid)
 			break;
 	}
+	/* Those of one batch may meet: they are done in order. */
+	for (guint i = 0; i < batch->len; i++)
+		mutation_claim_locked(names, g_ptr_array_index(batch, i));
+	sbx_claims_free(passed);
 }
 
 /* What was taken and not sent waits again, before all others. */
@@ -362,6 +428,7 @@ static void batch_put_back(struct sbx_names *names, GPtrArray *batch)
 	for (guint i = batch->len; i > 0; i--) {
 		struct mutation *mutation = g_ptr_array_index(batch, i - 1);
 
+		mutation_unclaim_locked(names, mutation);
 		/* Nobody else holds it: its caller has left. */
 		if (mutation->refs == 1) {
 			mutation_unref_locked(mutation);
@@ -416,20 +483,65 @@ static void batch_send(struct sbx_names *names, GPtrArray *batch)
 	names_survey_free(survey);
 }
 
+static int mutate_run(void *arg);
+
+/* Have the queue looked at: by a task more, unless one is about to, or so many are at work that the
+ * next of them to be done will. Caller holds names->lock. */
+static int sender_start_locked(struct sbx_names *names)
+{
+	int r;
+
+	if (names->n_holding > 0 || names->n_senders >= SENDERS_MAX)
+		return 0;
+	r = names_task_start_locked(names, mutate_run, names);
+	if (r == 0) {
+		names->n_senders++;
+		names->n_holding++;
+	}
+	return names->n_senders > 0 ? 0 : r;
+}
+
+/* The next batch, when it is time for it; empty: there is nothing that could go now. The caller is
+ * counted in n_holding, and is not afterwards. */
+static void batch_wait_locked(struct sbx_names *names, GPtrArray *batch)
+{
+	while (names->n_sent > 0 && names_now_us() < names->sent_us + BESIDE_AFTER_US) {
+		int64_t until_us = names->sent_us + BESIDE_AFTER_US;
+		struct timespec until = {
+			.tv_sec = until_us / 1000000,
+			.tv_nsec = until_us % 1000000 * 1000,
+		};
+
+		(void)pthread_cond_timedwait(&names->changed, &names->lock, &until);
+	}
+	names->n_holding--;
+	batch_take_locked(names, batch);
+	if (batch->len == 0)
+		return;
+	names->n_sent++;
+	names->sent_us = names_now_us();
+	if (names->waiting.length > 0)
+		(void)sender_start_locked(names);
+}
+
 static int mutate_run(void *arg)
 {
 	struct sbx_names *names = arg;
 	GPtrArray *batch = g_ptr_array_new();
 
+	pthread_mutex_lock(&names->lock);
 	for (;;) {
-		pthread_mutex_lock(&names->lock);
-		batch_take_locked(names, batch);
-		names->sending = batch->len > 0;
-		pthread_mutex_unlock(&names->lock);
+		batch_wait_locked(names, batch);
 		if (batch->len == 0)
 			break;
+		pthread_mutex_unlock(&names->lock);
 		batch_send(names, batch);
+		pthread_mutex_lock(&names->lock);
+		names->n_sent--;
+		names->n_holding++;
 	}
+	names->n_senders--;
+	pthread_mutex_unlock(&names->lock);
 	g_ptr_array_unref(batch);
 	names_task_end(names);
 	return 0;
@@ -456,10 +568,7 @@ int sbx_names_apply(struct sbx_names *names, const struct sbx_call *call, int64_
 	pthread_mutex_lock(&names->lock);
 	mutation->refs++; /* the queue's */
 	g_queue_push_tail(&names->waiting, mutation);
-	if (!names->sending) {
-		r = names_task_start_locked(names, mutate_run, names);
-		names->sending = r == 0;
-	}
+	r = sender_start_locked(names);
 	while (r == 0 && mutation->state != MUTATION_DONE)
 		r = sbx_wait_for(&wait);
 	if (mutation->state == MUTATION_DONE)

@@ -1,13 +1,18 @@
 /*
- * mutate - the queue of mutations: in order, one request at a time, waiting ones together.
+ * mutate - the queue of mutations: those about the same names in order, waiting ones together.
  *
  * The public part is in names.h: sbx_names_apply(), sbx_names_apply_aside().
  *
- * A mutation (the operations of one caller) is waiting, sent, or done. One task on the pool works
- * the queue off: it takes as many as fit a command, sends them under one operation id, and puts
- * what came in the store before it tells the callers. After a lost answer the identical request is
- * sent again: the sandbox keeps the outcome under the id, so nothing is done twice. When the time
- * is over without an answer the callers get the error, and what they named is asked for anew.
+ * A mutation (the operations of one caller) is waiting, sent, or done. A task on the pool works the
+ * queue off: it takes as many as fit a command, sends them under one operation id, and puts what
+ * came in the store before it tells the callers. While a request is away for long, other tasks send
+ * what comes meanwhile beside it, a few requests in all. A mutation never overtakes one that names
+ * the same path, or one above or below it (claims.h): what it left in the sandbox is what the next
+ * one finds. Where a request is soon over there is one at a time, and more operations in each.
+ *
+ * After a lost answer the identical request is sent again: the sandbox keeps the outcome under the
+ * id, so nothing is done twice. When the time is over without an answer the callers get the error,
+ * and what they named is asked for anew.
  *
  * Locking: names->lock, taken inside, never held across the request.
  */

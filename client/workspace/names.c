@@ -8,6 +8,7 @@
 #include "client/provider.h"
 #include "client/session.h"
 #include "client/task.h"
+#include "client/workspace/claims.h"
 #include "client/workspace/freshen.h"
 #include "client/workspace/mutate.h"
 #include "client/workspace/names_impl.h"
@@ -100,6 +101,7 @@ int sbx_names_new(struct sbx_session *session, const struct sbx_workspace_option
 	names->flights = g_ptr_array_new();
 	names->entry_cost_us = 3.0;
 	g_queue_init(&names->waiting);
+	names->claims = sbx_claims_new();
 	sbx_program_limits_init(&names->limits);
 	*ret_names = names;
 	return 0;
@@ -116,6 +118,7 @@ void sbx_names_free(struct sbx_names *names)
 		pthread_cond_wait(&names->changed, &names->lock);
 	pthread_mutex_unlock(&names->lock);
 	sbx_meta_free(names->meta);
+	sbx_claims_free(names->claims);
 	g_ptr_array_unref(names->flights);
 	g_free(names->walk_next);
 	g_ptr_array_unref(names->probes);

@@ -59,7 +59,11 @@ struct sbx_names {
 
 	/* mutate.c */
 	GQueue waiting; /* struct mutation * */
-	bool sending; /* a task works the queue off */
+	struct sbx_claims *claims; /* what the requests under way are about */
+	unsigned int n_senders; /* tasks that work the queue off */
+	unsigned int n_sent; /* of them, with a request under way */
+	unsigned int n_holding; /* of them, until it is time for the next */
+	int64_t sent_us; /* when the last request was sent */
 
 	/* plain.c */
 	unsigned int n_plain; /* requests under way */

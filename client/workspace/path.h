@@ -18,4 +18,7 @@ int sbx_path_check(const char *path);
 /* @path is @dir, or below it. */
 bool sbx_path_is_within(const char *path, const char *dir);
 
+/* The directory that holds @path: "" holds "a", "/" holds "/usr". NULL: it is a root. g_free(). */
+char *sbx_path_parent(const char *path);
+
 #endif

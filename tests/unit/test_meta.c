@@ -226,6 +226,32 @@ static void test_mutation_against_late_listing(void **state)
 	assert_int_equal(found.attr.size, 10);
 }
 
+/* Two mutations in one directory under way at once: the earlier look at the directory may come
+ * last. */
+static void test_mutations_that_cross(void **state)
+{
+	static const char *const names[] = { "d/", NULL };
+	struct sbx_attr attr = dir_attr(20);
+	struct sbx_meta_found found;
+
+	assert_true(list_at(*state, "", names, 20, 0, 10 * SEC));
+	attr.ctime_ns = 200;
+	sbx_meta_did_set(*state, "d", &attr, NULL, 12 * SEC, 13 * SEC);
+	attr.ctime_ns = 100;
+	sbx_meta_did_set(*state, "d", &attr, NULL, 11 * SEC, 14 * SEC);
+	assert_int_equal(sbx_meta_find(*state, "d", SBX_META_ANY_AGE, 0, &found), 0);
+	assert_int_equal(found.attr.ctime_ns, 200);
+	/* One that was sent when the other was over tells of a clock that was set. */
+	sbx_meta_did_set(*state, "d", &attr, NULL, 15 * SEC, 16 * SEC);
+	assert_int_equal(sbx_meta_find(*state, "d", SBX_META_ANY_AGE, 0, &found), 0);
+	assert_int_equal(found.attr.ctime_ns, 100);
+	/* Another directory of that name is never the older one. */
+	attr = dir_attr(21);
+	sbx_meta_did_set(*state, "d", &attr, NULL, 15 * SEC, 17 * SEC);
+	assert_int_equal(sbx_meta_find(*state, "d", SBX_META_ANY_AGE, 0, &found), 0);
+	assert_int_equal(found.attr.ino, 21);
+}
+
 static void test_saw(void **state)
 {
 	struct sbx_attr attr = file_attr(7, 7);
@@ -627,6 +653,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_later_listing_wins, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_mutation_against_late_listing, setup,
 						teardown),
+		cmocka_unit_test_setup_teardown(test_mutations_that_cross, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_saw, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_made_directory_is_known, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_rename, setup, teardown),
