@@ -534,8 +534,7 @@ char *sbx_files_held_path(struct sbx_files *files, const char *path)
 	return files_want_held(files, path) ? sbx_mark_path(files->mark, SBX_HELD_DIR) : NULL;
 }
 
-/* References of the nodes at @path and below it (NULL: all). */
-static GPtrArray *files_collect(struct sbx_files *files, const char *path)
+GPtrArray *files_collect(struct sbx_files *files, const char *path)
 {
 	GPtrArray *found = g_ptr_array_new();
 	struct sbx_node_file *node;

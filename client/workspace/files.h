@@ -18,6 +18,8 @@
  * once. What is owed is published by the next counting flush, by fsync, or by release. A creation
  * or truncation without a write is published at release. A getattr by the process that holds unsent
  * bytes publishes first (git), after three such in a row on one file it is estimated instead.
+ * Mode and times that are set meanwhile ride along, also those of a file just made and not written
+ * yet.
  * Appends of a file that stays open are sent every 2 s. Nothing else by a timer.
  *
  * A publish runs on the pool: a caller that is interrupted leaves, the bytes go on. When it fails
@@ -30,6 +32,7 @@
 #ifndef SBX_CLIENT_WORKSPACE_FILES_H
 #define SBX_CLIENT_WORKSPACE_FILES_H
 
+#include <glib.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -80,7 +83,7 @@ int sbx_file_allocate(struct sbx_file *file, const struct sbx_call *call, uint64
 /* Copied in the sandbox, no content on the wire; publishes both first. Bytes copied or -errno. */
 ssize_t sbx_file_copy_range(struct sbx_file *in, uint64_t in_offset, struct sbx_file *out,
 			    uint64_t out_offset, size_t len, const struct sbx_call *call);
-/* Attributes for getattr of a file by process @pid (see "When"). */
+/* Attributes for getattr of a file by process @pid, 0: for none (see "When"). */
 int sbx_file_getattr(struct sbx_file *file, const struct sbx_call *call, pid_t pid,
 		     struct sbx_attr *ret_attr);
 
@@ -108,6 +111,16 @@ int sbx_files_publish(struct sbx_files *files, const struct sbx_call *call, cons
 int sbx_files_setattr(struct sbx_files *files, const struct sbx_call *call, const char *path,
 		      struct sbx_file *file, const struct sbx_setattr *change, bool *ret_done,
 		      struct sbx_attr *ret_attr);
+/*
+ * The name @path is about to go or to mean another file: from now until sbx_files_let() no unsent
+ * bytes are put at @path or below it, and what is being put there now is waited for. What was sent
+ * after such a change would bring the old file back, or take the new one's place. Added to @held,
+ * which goes to sbx_files_let() in any case. 0; -EINTR, -ETIMEDOUT of the wait.
+ */
+int sbx_files_hold(struct sbx_files *files, const struct sbx_call *call, const char *path,
+		   GPtrArray *held);
+/* The change is over, and known to files: what was to be sent meanwhile goes where it belongs. */
+void sbx_files_let(GPtrArray *held);
 /* @path was removed here; @held (may be NULL): where the open file was set aside. Unsent bytes of a
  * file that nobody has open are dropped with it (a local disk would too). */
 void sbx_files_unlinked(struct sbx_files *files, const char *path, const char *held);

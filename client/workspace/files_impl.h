@@ -60,7 +60,7 @@ struct sbx_node_file {
 	char *path; /* changed under both locks */
 
 	pthread_mutex_t lock;
-	pthread_cond_t changed; /* publishing, sent_seq */
+	pthread_cond_t changed; /* publishing, placing, sent_seq, n_holds */
 	GQueue handles; /* struct sbx_file by link */
 
 	struct sbx_content *content;
@@ -79,6 +79,9 @@ struct sbx_node_file {
 
 	bool publishing;
 	bool publish_again; /* once more when that has succeeded: something may have come since */
+	bool placing; /* a request that changes the path is under way */
+	unsigned int n_holds; /* the path is about to change: no such request may begin */
+	bool owed; /* one was wanted meanwhile */
 	bool settling;
 	unsigned int attempts; /* that have ended */
 	uint64_t attempt_seq; /* what the last one covered */
@@ -118,6 +121,9 @@ void nfile_unref(struct sbx_node_file *node);
 struct sbx_node_file *files_find(struct sbx_files *files, const char *path);
 /* The same; made when there is none. */
 struct sbx_node_file *files_obtain(struct sbx_files *files, const char *path);
+
+/* References of the nodes at @path and below it (NULL: all). */
+GPtrArray *files_collect(struct sbx_files *files, const char *path);
 
 bool nfile_is_unsent_locked(const struct sbx_node_file *node);
 /* Attributes with the unsent changes. */

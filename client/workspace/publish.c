@@ -21,6 +21,30 @@ static void publish_progress(void *arg)
 	pthread_mutex_unlock(&node->lock);
 }
 
+/* Unless its name is about to go to another file. */
+static bool publish_place_begin(void *arg)
+{
+	struct sbx_node_file *node = arg;
+	bool may;
+
+	pthread_mutex_lock(&node->lock);
+	may = node->n_holds == 0;
+	node->placing = may;
+	node->owed |= !may;
+	pthread_mutex_unlock(&node->lock);
+	return may;
+}
+
+static void publish_place_end(void *arg)
+{
+	struct sbx_node_file *node = arg;
+
+	pthread_mutex_lock(&node->lock);
+	node->placing = false;
+	pthread_cond_broadcast(&node->changed);
+	pthread_mutex_unlock(&node->lock);
+}
+
 /*
  * The base, where a server without exec needs all content: for sbx_send(). Called with node->lock,
  * which is let go of.
@@ -144,7 +168,8 @@ static void publish_note_locked(struct sbx_node_file *node, uint64_t seq, int r,
 	node->attempt_error = r == -ECANCELED ? 0 : r;
 	if (r < 0) {
 		node->failed |= r != -ECANCELED;
-		if (node->spool && !sent->in_doubt)
+		/* What was not sent tells nothing of an attempt before it. */
+		if (node->spool && !sent->in_doubt && r != -ECANCELED)
 			publish_forget_attempt_locked(node);
 		return;
 	}
@@ -174,6 +199,8 @@ static void publish_attempt(struct sbx_node_file *node)
 		.names = files->names,
 		.mark = files->mark,
 		.progress = publish_progress,
+		.place_begin = publish_place_begin,
+		.place_end = publish_place_end,
 		.arg = node,
 	};
 	struct sbx_spool_view view = { .fd = -1 };
@@ -203,7 +230,7 @@ static void publish_attempt(struct sbx_node_file *node)
 	sending.opid = view.meta.attempt_id[0] ? view.meta.attempt_id : NULL;
 	if (r == 0)
 		r = sbx_send(&sending, &call, &sent);
-	if (r < 0 && stage && !sent.in_doubt) {
+	if (r < 0 && r != -ECANCELED && stage && !sent.in_doubt) {
 		/* It may be gone from there; all that is needed is still here. */
 		sending.stage = NULL;
 		r = sbx_send(&sending, &call, &sent);
@@ -258,6 +285,10 @@ int publish_start(struct sbx_node_file *node)
 		return -EROFS;
 	pthread_mutex_lock(&node->lock);
 	start = !node->publishing && nfile_is_unsent_locked(node);
+	if (start && node->n_holds > 0) {
+		node->owed = true;
+		start = false;
+	}
 	node->publishing |= start;
 	pthread_mutex_unlock(&node->lock);
 	if (!start)
@@ -307,7 +338,7 @@ int publish_wait(struct sbx_node_file *node, const struct sbx_call *call)
 	progress = node->progress;
 	node->n_waiting++;
 	while (r == 0 && nfile_is_unsent_locked(node) && node->sent_seq < seq) {
-		if (node->publishing) {
+		if (node->publishing || node->n_holds > 0) {
 			r = sbx_wait_for(&wait);
 			if (r == -ETIMEDOUT && node->progress != progress) {
 				wait.until_ms = sbx_clock_ms() + call->stall_timeout_ms;
@@ -331,4 +362,59 @@ int publish_wait(struct sbx_node_file *node, const struct sbx_call *call)
 	pthread_mutex_unlock(&node->lock);
 	sbx_wait_end(&wait);
 	return r;
+}
+
+static int node_hold(struct sbx_node_file *node, const struct sbx_call *call)
+{
+	struct sbx_wait wait;
+	int r;
+
+	pthread_mutex_lock(&node->lock);
+	node->n_holds++;
+	pthread_mutex_unlock(&node->lock);
+	r = sbx_wait_begin(&wait, call, &node->changed, &node->lock);
+	if (r < 0)
+		return r;
+	pthread_mutex_lock(&node->lock);
+	while (r == 0 && node->placing)
+		r = sbx_wait_for(&wait);
+	pthread_mutex_unlock(&node->lock);
+	sbx_wait_end(&wait);
+	return r;
+}
+
+int sbx_files_hold(struct sbx_files *files, const struct sbx_call *call, const char *path,
+		   GPtrArray *held)
+{
+	GPtrArray *nodes = files_collect(files, path);
+	int result = 0;
+
+	for (guint i = 0; i < nodes->len; i++) {
+		int r = node_hold(nodes->pdata[i], call);
+
+		if (result == 0)
+			result = r;
+	}
+	g_ptr_array_extend_and_steal(held, nodes);
+	return result;
+}
+
+void sbx_files_let(GPtrArray *held)
+{
+	for (guint i = 0; i < held->len; i++) {
+		struct sbx_node_file *node = held->pdata[i];
+		bool owed;
+
+		pthread_mutex_lock(&node->lock);
+		node->n_holds--;
+		owed = node->owed && node->n_holds == 0;
+		if (owed)
+			node->owed = false;
+		pthread_cond_broadcast(&node->changed);
+		pthread_mutex_unlock(&node->lock);
+		if (owed)
+			(void)publish_after(node);
+		nfile_unref(node);
+	}
+	g_ptr_array_set_size(held, 0);
 }

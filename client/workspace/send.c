@@ -52,10 +52,17 @@ static int ops_run(const struct sbx_sending *sending, const struct sbx_call *cal
 {
 	const struct sbx_sessions_options *options = sbx_session_options(sending->session);
 	struct sbx_op_result results[OPS_MAX] = { 0 };
+	bool places = false;
 	int r;
 
+	for (size_t i = 0; i < ops->n; i++)
+		places |= strcmp(ops->op[i].path, sending->path) == 0;
+	if (places && !sending->place_begin(sending->arg))
+		return -ECANCELED;
 	r = sbx_names_apply(sending->names, call, options->mutation_timeout_ms + work_ms, ops->op,
 			    ops->n, results);
+	if (places)
+		sending->place_end(sending->arg);
 	if (r < 0) {
 		/* Refused before it was sent, or nobody knows. */
 		sent->in_doubt = r != -E2BIG && r != -EOPNOTSUPP && r != -EINVAL &&

@@ -8,7 +8,8 @@
  *           starts; up to SBX_INLINE_BYTES in the request, else from a staged file
  *   no exec a PUT onto the path itself; a patch is made whole here first
  *
- * Mode and times that were set ride along.
+ * Mode and times that were set ride along. -ECANCELED: place_begin() did not want it, the path is as
+ * it was.
  *
  * No state, no lock. Blocks on the network.
  */
@@ -41,6 +42,9 @@ struct sbx_sending {
 	const char *stage; /* a staged file that has all of a whole view; NULL: none */
 	const char *opid; /* of the request that appends; NULL: no append, or never tried before */
 	void (*progress)(void *arg); /* bytes have gone */
+	/* Round each request that changes the path itself. begin() false: not now, -ECANCELED. */
+	bool (*place_begin)(void *arg);
+	void (*place_end)(void *arg);
 	void *arg;
 };
 

@@ -331,6 +331,7 @@ static int apply_and_look(struct sbx_workspace *ws, const struct sbx_call *call,
 
 int sbx_ws_unlink(struct sbx_workspace *ws, const struct sbx_call *call, const char *path)
 {
+	g_autoptr(GPtrArray) moving = g_ptr_array_new();
 	g_autofree char *held = NULL;
 	struct sbx_op op = { .kind = SBX_DO_UNLINK, .path = path };
 	struct sbx_op_result result = { 0 };
@@ -341,6 +342,9 @@ int sbx_ws_unlink(struct sbx_workspace *ws, const struct sbx_call *call, const c
 	if (r < 0)
 		return r;
 	op.held = held = sbx_files_held_path(ws->files, path);
+	r = sbx_files_hold(ws->files, call, path, moving);
+	if (r < 0)
+		goto out;
 	unsent = sbx_names_stat(ws->names, call, path, SBX_STAT_CACHED, &attr, NULL, NULL) == 0 &&
 		 sbx_names_remote_attr(ws->names, path, &attr) < 0;
 	r = apply_and_look(ws, call, &op, path, &result);
@@ -351,12 +355,15 @@ int sbx_ws_unlink(struct sbx_workspace *ws, const struct sbx_call *call, const c
 		sbx_files_unlinked(ws->files, path, result.set_aside ? held : NULL);
 		sbx_op_results_clear(&result, 1);
 	}
+out:
+	sbx_files_let(moving);
 	return r;
 }
 
 int sbx_ws_rename(struct sbx_workspace *ws, const struct sbx_call *call, const char *from,
 		  const char *to, unsigned int flags)
 {
+	g_autoptr(GPtrArray) moving = g_ptr_array_new();
 	g_autofree char *held = NULL;
 	struct sbx_op op = { .kind = SBX_DO_RENAME, .from = from, .path = to };
 	struct sbx_op_result result;
@@ -392,12 +399,17 @@ int sbx_ws_rename(struct sbx_workspace *ws, const struct sbx_call *call, const c
 		op.flags |= SBX_APPLY_NOREPLACE;
 	else
 		op.held = held = sbx_files_held_path(ws->files, to);
-	r = apply_and_look(ws, call, &op, to, &result);
+	r = sbx_files_hold(ws->files, call, from, moving);
+	if (r == 0)
+		r = sbx_files_hold(ws->files, call, to, moving);
+	if (r == 0)
+		r = apply_and_look(ws, call, &op, to, &result);
 	if (r == 0) {
 		sbx_files_unlinked(ws->files, to, result.set_aside ? held : NULL);
 		sbx_files_renamed(ws->files, from, to);
 		sbx_op_results_clear(&result, 1);
 	}
+	sbx_files_let(moving);
 	return r;
 }
 

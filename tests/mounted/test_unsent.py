@@ -4,6 +4,7 @@ import errno
 import os
 import signal
 import subprocess
+import threading
 import time
 
 import pytest
@@ -183,6 +184,82 @@ def test_removed_before_it_was_sent(place):
     place.server.set_faults()
     time.sleep(1.5)
     assert not (place.root / "f").exists()
+    assert pending(place) == (0, 0)
+
+
+class Meanwhile:
+    """with Meanwhile(place, change): …: what happens while the exec of a change is on its way."""
+
+    def __init__(self, place, change, number=1):
+        self.place, self.number = place, number
+        self.thread = threading.Thread(target=change)
+
+    def __enter__(self):
+        self.place.server.set_faults(f"exec:{self.number}:delay=1500")
+        self.thread.start()
+        time.sleep(0.5)
+        assert self.thread.is_alive()
+
+    def __exit__(self, *_):
+        self.thread.join()
+        self.place.server.set_faults()
+
+
+def leave_unsent(place):
+    """A save of f whose bytes are still here. For a moment nothing but sync has it sent."""
+    (place.fs / "f").write_bytes(b"old")
+    cut_off(place)
+    before = place.log_mark()
+    assert save(place.fs / "f", b"new") == errno.EIO
+    # By the timer and because of a use: the next of either is a second away.
+    wait_for(lambda: os.stat(place.fs / "f") and len(place.server.log(before)) > 3, 5,
+             "the third try", step=0.2)
+    place.server.set_faults()
+    os.stat(place.fs / "f")
+    assert pending(place) == (1, 3)
+
+
+def sync(place):
+    (place.mount / "dev1/control").write_text("sync\n")
+
+
+def test_sent_again_while_it_is_removed(place):
+    leave_unsent(place)
+    with Meanwhile(place, lambda: os.unlink(place.fs / "f")):
+        sync(place)
+    sync(place)
+    assert not (place.root / "f").exists()
+    assert pending(place) == (0, 0)
+
+
+def test_sent_again_while_it_is_replaced(place):
+    (place.fs / "g").write_bytes(b"what replaces it")
+    leave_unsent(place)
+    with Meanwhile(place, lambda: os.rename(place.fs / "g", place.fs / "f")):
+        sync(place)
+    sync(place)
+    assert (place.root / "f").read_bytes() == b"what replaces it"
+    assert (place.fs / "f").read_bytes() == b"what replaces it"
+    assert pending(place) == (0, 0)
+
+
+@pytest.mark.parametrize("flags", [os.O_TRUNC, os.O_APPEND], ids=["save", "append"])
+@pytest.mark.parametrize("what", ["file", "directory"])
+def test_written_while_it_is_renamed(place, flags, what):
+    """As a log is that is put away while a program writes it."""
+    (place.fs / "d").mkdir()
+    (place.fs / "d/f").write_bytes(b"old")
+    moves = ("d/f", "d/g") if what == "file" else ("d", "e")
+    fd = os.open(place.fs / "d/f", os.O_WRONLY | flags)
+    try:
+        with Meanwhile(place, lambda: os.rename(*(place.fs / name for name in moves))):
+            os.write(fd, b" and new")
+            os.fsync(fd)
+    finally:
+        os.close(fd)
+    there = place.root / ("d/g" if what == "file" else "e/f")
+    assert there.read_bytes() == (b"" if flags == os.O_TRUNC else b"old") + b" and new"
+    assert not (place.root / "d/f").exists()
     assert pending(place) == (0, 0)
 
 
