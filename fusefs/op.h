@@ -68,6 +68,9 @@ struct op {
 	struct sbx_call call; /* what is given to the layers below */
 	struct node *node; /* a reference to the node asked for */
 	pid_t tid; /* of the calling thread, 0: not known */
+	/* A getattr of the kernel's own, for a read or a seek near the end of an open file: the
+	 * size is what it needs, and no program is shown the times. */
+	bool for_size;
 	struct fsession *admitted; /* counted in this session's threads */
 	struct interrupt interrupt;
 };

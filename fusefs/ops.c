@@ -66,7 +66,8 @@ static void ops_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *f
 	struct op op;
 	int r = op_begin(&op, req, ino, OP_GETATTR);
 
-	(void)fi; /* the kernel seldom says which open file */
+	/* stat and fstat come without an open file; the kernel names the one that it looks at. */
+	op.for_size = fi != NULL;
 	if (r == 0)
 		r = op.node->class->getattr(&op, op.node, &st, &valid_ms);
 	op_reply_attr(&op, r, &st, valid_ms);

@@ -211,7 +211,7 @@ static int tree_getattr(struct op *op, struct node *node, struct stat *ret_st,
 	if (node->type == S_IFREG || node->type == S_IFDIR) {
 		/* Which process asks matters only while some process has it open. */
 		r = tree_before_stat(op, node, path,
-				     node_is_open(op->fs->nodes, node) ? op_pid(op) : 0);
+				     node_is_open(op->fs->nodes, node) ? tree_looker(op) : 0);
 		if (r < 0)
 			return r;
 	}
@@ -224,7 +224,9 @@ static int tree_getattr(struct op *op, struct node *node, struct stat *ret_st,
 		return -ESTALE;
 show:
 	show(op, node, &attr, true, ret_st);
-	*ret_valid_ms = attr_valid(&attr, valid_ms);
+	/* Bytes that are not sent yet have times of their own: a program that asks is to have the
+	 * sandbox's. */
+	*ret_valid_ms = op->for_size ? 0 : attr_valid(&attr, valid_ms);
 	return 0;
 }
 

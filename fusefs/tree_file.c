@@ -33,9 +33,14 @@ struct sbx_file *tree_handle_file(struct handle *handle)
 	return handle && handle->class == &tree_handle_class ? self_of(handle)->file : NULL;
 }
 
+pid_t tree_looker(const struct op *op)
+{
+	return op->for_size ? 0 : op_pid(op);
+}
+
 int tree_handle_getattr(struct op *op, struct handle *handle, struct sbx_attr *ret_attr)
 {
-	return sbx_file_getattr(self_of(handle)->file, &op->call, op_pid(op), ret_attr);
+	return sbx_file_getattr(self_of(handle)->file, &op->call, tree_looker(op), ret_attr);
 }
 
 int tree_before_stat(struct op *op, struct node *node, const char *path, pid_t pid)

@@ -29,6 +29,8 @@ int tree_create(struct op *op, struct node *dir, const char *name, int flags, mo
 
 /* The workspace's file behind an open file of tree_class; NULL when @handle is NULL or another. */
 struct sbx_file *tree_handle_file(struct handle *handle);
+/* The process that is shown what @op asks for; 0: none, the kernel asks for itself. */
+pid_t tree_looker(const struct op *op);
 /* Attributes of the version that the open file has. */
 int tree_handle_getattr(struct op *op, struct handle *handle, struct sbx_attr *ret_attr);
 /* Before attributes of @path are shown to @pid (sbx_files_before_stat). @node: of its session. */

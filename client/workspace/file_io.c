@@ -288,7 +288,8 @@ static bool node_stat_publishes(struct sbx_node_file *node, pid_t pid)
 	bool publishes = false;
 
 	pthread_mutex_lock(&node->lock);
-	if (nfile_is_unsent_locked(node) && node->written && node->stat_run < STAT_RUN_MAX) {
+	if (pid > 0 && nfile_is_unsent_locked(node) && node->written &&
+	    node->stat_run < STAT_RUN_MAX) {
 		for (GList *link = node->handles.head; link && !publishes; link = link->next) {
 			const struct sbx_file *file = link->data;
 
@@ -411,7 +412,7 @@ int sbx_files_before_stat(struct sbx_files *files, const struct sbx_call *call, 
 	pthread_mutex_lock(&node->lock);
 	publishes = node_is_left_locked(node);
 	pthread_mutex_unlock(&node->lock);
-	if (publishes || (pid > 0 && node_stat_publishes(node, pid)))
+	if (publishes || node_stat_publishes(node, pid))
 		r = publish_wait(node, call);
 	nfile_unref(node);
 	/* What could not be sent shows as it is here. */
@@ -566,8 +567,10 @@ int sbx_files_setattr(struct sbx_files *files, const struct sbx_call *call, cons
 	if (!node)
 		return 0;
 	pthread_mutex_lock(&node->lock);
-	/* ftruncate() comes with writes before or after it: they go together. */
+	/* ftruncate() comes with writes before or after it, and who has just made a file sets its
+	 * mode before he writes it (sed -i): they go together. */
 	local = nfile_is_unsent_locked(node) || node->detached ||
+		(node->fresh && node_has_writer_locked(node)) ||
 		(file && file->writable && change->set & SBX_SET_SIZE);
 	if (local) {
 		r = nfile_spool_locked(node);

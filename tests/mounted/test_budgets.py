@@ -166,6 +166,38 @@ def test_create_with_o_excl_and_attributes_before_close(place):
     cost.at_most_beside_looks(2)
 
 
+def test_attributes_before_the_first_byte(place):
+    """As sed -i does it."""
+    warm(place)
+    with Cost(place) as cost:
+        fd = os.open(place.fs / "new", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        os.fchown(fd, os.getuid(), os.getgid())
+        os.fchmod(fd, 0o640)
+        os.utime(fd, ns=(10**18, 10**18))
+        shown = os.stat(place.fs / "new")
+        os.write(fd, b"hello")
+        os.close(fd)
+    assert (shown.st_mode & 0o777, shown.st_mtime_ns) == (0o640, 10**18)
+    seen = os.stat(place.root / "new")
+    assert (seen.st_mode & 0o7777, seen.st_size) == (0o640, 5)
+    assert seen.st_mtime_ns // 10**9 != 10**9  # writing comes after
+    cost.at_most_beside_looks(2)
+
+
+def test_attributes_of_a_file_that_stays_empty(place):
+    warm(place)
+    with Cost(place) as cost:
+        fd = os.open(place.fs / "new", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        os.fchmod(fd, 0o640)
+        os.utime(fd, ns=(10**18, 10**18))
+        os.close(fd)
+        os.stat(place.fs / "new")  # waits for what close has left
+    seen = os.stat(place.root / "new")
+    assert (seen.st_mode & 0o7777, seen.st_size) == (0o640, 0)
+    assert seen.st_mtime_ns // 10**9 == 10**9
+    cost.at_most_beside_looks(2)
+
+
 def test_create_with_o_excl(place):
     warm(place)
     with Cost(place) as cost:
@@ -196,6 +228,27 @@ def test_fstat_before_close_sends(place, flags, budget, mode):
         mode or 0o600, bool(mode))
     cost.at_most_beside_looks(budget)
     assert closing.others == 0, closing.text
+
+
+@pytest.mark.parametrize("old", [False, True], ids=["new", "old"])
+def test_reading_back_what_is_being_written(place, old):
+    """As assemblers and linkers do; where a read goes to the end the kernel asks for the size."""
+    if old:
+        (place.root / "f").write_bytes(b"of before" * 100)
+    warm(place)
+    whole = b""
+    with Cost(place) as cost:
+        fd = os.open(place.fs / "f", os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
+        for number in range(8):
+            part = bytes([number]) * 70
+            assert os.write(fd, part) == len(part)
+            whole += part
+            assert os.pread(fd, 8192, 0) == whole
+            assert os.lseek(fd, 0, os.SEEK_END) == len(whole)
+        os.close(fd)
+    assert (place.root / "f").read_bytes() == whole
+    assert os.stat(place.fs / "f").st_mtime_ns == os.stat(place.root / "f").st_mtime_ns
+    cost.at_most_beside_looks(1)
 
 
 def test_save_over_an_existing_file(place):
