@@ -22,7 +22,7 @@ TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PR_SET_CHILD_SUBREAPER = 36
 ADDR_NO_RANDOMIZE = 0x40000
 SUITE_SECONDS = 1500
-WORKERS = 4
+WORKERS = 6
 # So many failed tests are run once more, alone: machines are shared, and a bound may be missed for
 # the neighbours' sake. More than that is no accident.
 AGAIN_MAX = 25

@@ -14,8 +14,6 @@ import pytest
 
 from sbxtest.timing import scale
 
-pytestmark = pytest.mark.serial
-
 SLOW = os.environ.get("SBX_SLOW") == "1"
 TTL_S = 1.0
 LIMIT_S = TTL_S + 5 * scale(0.05)

@@ -15,8 +15,6 @@ from jobtools import ended, programs, running, start, status
 from sbxtest.build import sbxfs_path
 from sbxtest.timing import scale, wait_for
 
-pytestmark = pytest.mark.serial
-
 MIB = 1 << 20
 
 

@@ -188,7 +188,6 @@ def test_less_follows(make):
     assert lines == sorted(lines) and b"^@" not in shown
 
 
-@pytest.mark.serial
 def test_many_readers_share_one_poll(make):
     server, _, session = make()
     jobs = [session / "jobs" / start(session, "for i in $(seq 20); do echo $i; sleep .25; done")
@@ -244,7 +243,6 @@ def test_two_hundred_wait(make):
         reader.stdout.close()
 
 
-@pytest.mark.serial
 def test_nobody_reads_nobody_asks(make):
     server, _, session = make()
     job = session / "jobs" / start(session, "sleep 60")
@@ -312,7 +310,6 @@ def test_bytes_that_are_no_text_are_shown(make):
     assert (job / "output.log").read_bytes() == b"a\xc3\xff\x80b\0c"
 
 
-@pytest.mark.serial
 @pytest.mark.parametrize("backend", ["host", "overlay"])
 def test_no_reader_sees_less_than_a_size(make, backend):
     """Read and stat at once while the log grows: never short of a size shown, never a NUL."""
@@ -368,7 +365,6 @@ def test_mapped_log_of_an_ended_job(make):
     assert got == "7\n"
 
 
-@pytest.mark.serial
 def test_following_costs_what_is_new(make):
     """A start is two requests beside the first probe; then one a poll."""
     server, _, session = make()
