@@ -24,8 +24,9 @@
  *
  * The queue: mutations about the same names go to the sandbox in the order in which they were
  * asked. Those that wait while a request is under way go together in the next (bounded by what the
- * sandbox takes); one that takes long is not waited for by the others. Each request carries an operation id, so a lost answer is asked for again (promise 9). A caller that
- * is cancelled leaves: what was not sent is not done.
+ * sandbox takes); one that takes long is not waited for by the others. Each request carries an
+ * operation id, so a lost answer is asked for again (promise 9). A caller that is cancelled
+ * leaves: what was not sent is not done.
  *
  * Where the server has no exec, the store is filled by the plain routes (plain.h).
  *

@@ -8,8 +8,8 @@
  *           starts; up to SBX_INLINE_BYTES in the request, else from a staged file
  *   no exec a PUT onto the path itself; a patch is made whole here first
  *
- * Mode and times that were set ride along. -ECANCELED: place_begin() did not want it, the path is as
- * it was.
+ * Mode and times that were set ride along. -ECANCELED: place_begin() did not want it, the path is
+ * as it was.
  *
  * No state, no lock. Blocks on the network.
  */
