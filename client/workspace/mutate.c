@@ -74,31 +74,42 @@ static void mutation_unref_locked(struct mutation *mutation)
 
 /* Names under way -------------------------------------------------------------------------- */
 
-/* Call @fn with each path that @mutation names. */
+/* The paths that @op is about: how many. */
+static size_t op_paths(const struct sbx_op *op, const char *ret_paths[2])
+{
+	size_t n = 0;
+
+	if (op->kind == SBX_DO_SWEEP)
+		return 0;
+	if (op->path)
+		ret_paths[n++] = op->path;
+	/* A link's text names nothing here. */
+	if (op->from && op->kind != SBX_DO_SYMLINK)
+		ret_paths[n++] = op->from;
+	return n;
+}
+
 static void mutation_each_path(const struct mutation *mutation, struct sbx_claims *claims,
 			       void (*fn)(struct sbx_claims *claims, const char *path))
 {
 	for (size_t i = 0; i < mutation->n_ops; i++) {
-		const struct sbx_op *op = &mutation->ops[i];
+		const char *paths[2];
+		size_t n = op_paths(&mutation->ops[i], paths);
 
-		if (op->path && op->kind != SBX_DO_SWEEP)
-			fn(claims, op->path);
-		if (op->from && op->kind != SBX_DO_SWEEP && op->kind != SBX_DO_SYMLINK)
-			fn(claims, op->from);
+		for (size_t j = 0; j < n; j++)
+			fn(claims, paths[j]);
 	}
 }
 
 static bool mutation_meets(const struct mutation *mutation, const struct sbx_claims *claims)
 {
 	for (size_t i = 0; i < mutation->n_ops; i++) {
-		const struct sbx_op *op = &mutation->ops[i];
+		const char *paths[2];
+		size_t n = op_paths(&mutation->ops[i], paths);
 
-		if (op->kind == SBX_DO_SWEEP)
-			continue;
-		if (op->path && sbx_claims_meet(claims, op->path))
-			return true;
-		if (op->from && op->kind != SBX_DO_SYMLINK && sbx_claims_meet(claims, op->from))
-			return true;
+		for (size_t j = 0; j < n; j++)
+			if (sbx_claims_meet(claims, paths[j]))
+				return true;
 	}
 	return false;
 }
@@ -210,12 +221,11 @@ static void mutation_take_locked(struct sbx_names *names, struct mutation *mutat
 static void mutation_doubt_locked(struct sbx_names *names, const struct mutation *mutation)
 {
 	for (size_t i = 0; i < mutation->n_ops; i++) {
-		const struct sbx_op *op = &mutation->ops[i];
+		const char *paths[2];
+		size_t n = op_paths(&mutation->ops[i], paths);
 
-		if (op->path && op->kind != SBX_DO_SWEEP)
-			sbx_meta_doubt(names->meta, op->path);
-		if (op->from && op->kind != SBX_DO_SYMLINK)
-			sbx_meta_doubt(names->meta, op->from);
+		for (size_t j = 0; j < n; j++)
+			sbx_meta_doubt(names->meta, paths[j]);
 	}
 }
 

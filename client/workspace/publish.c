@@ -12,32 +12,42 @@
 #include "client/workspace/random.h"
 #include "client/workspace/send.h"
 
+/* What is being sent, and where to. */
+struct publishing {
+	struct sbx_node_file *node;
+	char *path; /* as the node had it when this began */
+};
+
 static void publish_progress(void *arg)
 {
-	struct sbx_node_file *node = arg;
+	struct sbx_node_file *node = ((struct publishing *)arg)->node;
 
 	pthread_mutex_lock(&node->lock);
 	node->progress++;
 	pthread_mutex_unlock(&node->lock);
 }
 
-/* Unless its name is about to go to another file. */
+/* Not where the name is about to mean another file, or has come to while the bytes went up. */
 static bool publish_place_begin(void *arg)
 {
-	struct sbx_node_file *node = arg;
+	const struct publishing *publishing = arg;
+	struct sbx_node_file *node = publishing->node;
 	bool may;
 
 	pthread_mutex_lock(&node->lock);
-	may = node->n_holds == 0;
+	may = node->n_holds == 0 && !node->detached && strcmp(node->path, publishing->path) == 0;
 	node->placing = may;
-	node->owed |= !may;
+	if (!may && node->n_holds > 0)
+		node->owed = true;
+	else if (!may)
+		node->publish_again = true;
 	pthread_mutex_unlock(&node->lock);
 	return may;
 }
 
 static void publish_place_end(void *arg)
 {
-	struct sbx_node_file *node = arg;
+	struct sbx_node_file *node = ((struct publishing *)arg)->node;
 
 	pthread_mutex_lock(&node->lock);
 	node->placing = false;
@@ -194,6 +204,7 @@ static void publish_attempt(struct sbx_node_file *node)
 	struct sbx_call call = {
 		.stall_timeout_ms = sbx_session_options(files->session)->timeout_ms,
 	};
+	struct publishing publishing = { .node = node };
 	struct sbx_sending sending = {
 		.session = files->session,
 		.names = files->names,
@@ -201,19 +212,18 @@ static void publish_attempt(struct sbx_node_file *node)
 		.progress = publish_progress,
 		.place_begin = publish_place_begin,
 		.place_end = publish_place_end,
-		.arg = node,
+		.arg = &publishing,
 	};
 	struct sbx_spool_view view = { .fd = -1 };
 	struct sbx_sent sent = { .known = false };
 	struct sbx_content *base = NULL;
 	g_autofree char *stage = NULL;
-	g_autofree char *path = NULL;
 	bool first_failure;
 	uint64_t seq = 0;
 	int r;
 
 	pthread_mutex_lock(&node->lock);
-	path = g_strdup(node->path);
+	publishing.path = g_strdup(node->path);
 	first_failure = !node->failed;
 	/* Nobody waits for a retry: it is not a use of the session. */
 	call.background = node->failed && node->n_waiting == 0;
@@ -223,7 +233,7 @@ static void publish_attempt(struct sbx_node_file *node)
 	if (r == 0)
 		stage = early_finish_locked(node, &view);
 	pthread_mutex_unlock(&node->lock);
-	sending.path = path;
+	sending.path = publishing.path;
 	sending.stage = stage;
 	sending.view = &view;
 	sending.base = base;
@@ -239,15 +249,16 @@ static void publish_attempt(struct sbx_node_file *node)
 	publish_note_locked(node, seq, r, &sent);
 	pthread_mutex_unlock(&node->lock);
 	if (r == 0)
-		publish_settle(node, path, &view, sent.known ? &sent.attr : NULL);
+		publish_settle(node, publishing.path, &view, sent.known ? &sent.attr : NULL);
 	else if (first_failure && r != -ECANCELED)
-		sbx_errlog_note(sbx_session_errors(files->session), "publish", path, r,
+		sbx_errlog_note(sbx_session_errors(files->session), "publish", publishing.path, r,
 				"unsent bytes are kept and will be sent again");
 	if (r < 0 && r != -ECANCELED)
 		retry_arm(files);
 	if (view.fd >= 0)
 		sbx_spool_view_done(&view);
 	sbx_content_unref(base);
+	g_free(publishing.path);
 }
 
 static int publish_run(void *arg)

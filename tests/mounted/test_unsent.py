@@ -243,6 +243,31 @@ def test_sent_again_while_it_is_replaced(place):
     assert pending(place) == (0, 0)
 
 
+@pytest.mark.parametrize("how", ["removed", "replaced"])
+def test_gone_while_its_bytes_go_up(place, how):
+    """What is staged is put in place only where the name still means that file."""
+    (place.fs / "g").write_bytes(b"what replaces it")
+    place.server.set_faults("put:1:delay=1500")
+    result = []
+    data = os.urandom(3 * MIB)
+    closing = threading.Thread(target=lambda: result.append(save(place.fs / "f", data)))
+    closing.start()
+    wait_for(lambda: "f" in os.listdir(place.fs), 5)  # a stat would wait for the bytes
+    time.sleep(0.5)
+    if how == "removed":
+        os.unlink(place.fs / "f")
+    else:
+        os.rename(place.fs / "g", place.fs / "f")
+    assert closing.is_alive()
+    closing.join()
+    assert result == [0]
+    sync(place)
+    names = set(os.listdir(place.root)) - {".sbxfs"}
+    assert names == ({"g"} if how == "removed" else {"f"})
+    assert how == "removed" or (place.root / "f").read_bytes() == b"what replaces it"
+    assert pending(place) == (0, 0)
+
+
 @pytest.mark.parametrize("flags", [os.O_TRUNC, os.O_APPEND], ids=["save", "append"])
 @pytest.mark.parametrize("what", ["file", "directory"])
 def test_written_while_it_is_renamed(place, flags, what):
