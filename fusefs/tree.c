@@ -224,9 +224,7 @@ static int tree_getattr(struct op *op, struct node *node, struct stat *ret_st,
 		return -ESTALE;
 show:
 	show(op, node, &attr, true, ret_st);
-	/* Bytes that are not sent yet have times of their own: a program that asks is to have the
-	 * sandbox's. */
-	*ret_valid_ms = op->for_size ? 0 : attr_valid(&attr, valid_ms);
+	*ret_valid_ms = attr_valid(&attr, valid_ms);
 	return 0;
 }
 
