@@ -15,14 +15,17 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import xml.etree.ElementTree as ElementTree
+from concurrent.futures import ThreadPoolExecutor
 
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PR_SET_CHILD_SUBREAPER = 36
 ADDR_NO_RANDOMIZE = 0x40000
 SUITE_SECONDS = 1500
 WORKERS = 6
+C_WORKERS = 2
 # So many failed tests are run once more, alone: machines are shared, and a bound may be missed for
 # the neighbours' sake. More than that is no accident.
 AGAIN_MAX = 25
@@ -38,6 +41,11 @@ SUITES = {
     "mounted-uid": ("mounted", "core", {"SBX_MOUNT_OPTIONS": "uid=12345"}, True),
     "faults": ("faults", "", {}, True),
 }
+
+
+# Of the programs that are waited for: the exit status, once somebody has reaped it.
+STATUS = {}
+REAPING = threading.Lock()
 
 
 class Tally:
@@ -137,23 +145,29 @@ def reap(wanted, seconds):
     """Reaps children for up to that long; the exit status of `wanted`, None when it runs on."""
     end = time.monotonic() + seconds
     while True:
-        try:
-            pid, status = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
+        with REAPING:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                pid = None
+            if pid in STATUS:
+                STATUS[pid] = os.waitstatus_to_exitcode(status)
+            if pid is None or STATUS.get(wanted) is not None:
+                return STATUS.get(wanted)
+        if pid == 0 and time.monotonic() >= end:
             return None
-        if pid != 0 and pid == wanted:
-            return os.waitstatus_to_exitcode(status)
         if pid == 0:
-            if time.monotonic() >= end:
-                return None
             time.sleep(0.02)
 
 
 def run(argv, env, seconds, cwd=TOP, output=None):
     """Runs a program to its end; its exit status, or None when it had to be killed."""
-    process = subprocess.Popen(argv, env=env, cwd=cwd, stdin=subprocess.DEVNULL, stdout=output,
-                               stderr=subprocess.STDOUT if output else None)
+    with REAPING:
+        process = subprocess.Popen(argv, env=env, cwd=cwd, stdin=subprocess.DEVNULL,
+                                   stdout=output, stderr=subprocess.STDOUT if output else None)
+        STATUS[process.pid] = None
     status = reap(process.pid, seconds)
+    del STATUS[process.pid]
     process.returncode = -1 if status is None else status
     if status is None:
         kill_descendants()
@@ -232,36 +246,45 @@ class Runner:
         listing = subprocess.run(["meson", "introspect", "--tests", self.options.build],
                                  stdout=subprocess.PIPE, check=True)
         reap(None, 0)
-        for test in json.loads(listing.stdout):
-            if not any(label.split(":")[-1] == directory for label in test["suite"]):
-                continue
-            if self.options.k and self.options.k not in test["name"]:
-                continue
+        tests = [test for test in json.loads(listing.stdout)
+                 if any(label.split(":")[-1] == directory for label in test["suite"])
+                 and (not self.options.k or self.options.k in test["name"])]
+
+        def one(test):
             name = f"{suite}-{test['name'].replace('/', '-').replace(' ', '-')}"
-            log = os.path.join(self.results, name + ".log")
             reports = os.path.join(self.results, name)
             os.mkdir(reports)
-            with open(log, "wb") as output:
-                status = run(test["cmd"], dict(env, **test["env"], CMOCKA_MESSAGE_OUTPUT="XML",
-                                               CMOCKA_XML_FILE=f"{reports}/%g.xml"),
-                             (test["timeout"] or 30) * self.slack, test["workdir"] or TOP, output)
-            cases = Tally()
-            whole = all([cases.add_junit(os.path.join(reports, file))
-                         for file in os.listdir(reports)])
-            if status == 0 and whole and cases.total() == 0:
-                cases.passed = 1
-            elif status != 0 or not whole:
-                with open(log, encoding="utf-8", errors="replace") as file:
-                    sys.stdout.write(file.read())
-                for file in os.listdir(reports):
-                    subprocess.run(["grep", "-A3", "-e", "<failure", "-e", "<error",
-                                    os.path.join(reports, file)], check=False)
-                if cases.failed == 0:
-                    cases.failed = 1
-                print(f"FAILED {test['name']}: " + ("timed out" if status is None else
-                                                    f"exit status {status}"), flush=True)
-            print(f"{test['name']}: {cases}", flush=True)
-            tally.add(cases)
+            with open(reports + ".log", "wb") as output:
+                return reports, run(test["cmd"], dict(env, **test["env"],
+                                                      CMOCKA_MESSAGE_OUTPUT="XML",
+                                                      CMOCKA_XML_FILE=f"{reports}/%g.xml"),
+                                    (test["timeout"] or 30) * self.slack, test["workdir"] or TOP,
+                                    output)
+
+        with ThreadPoolExecutor(C_WORKERS) as pool:
+            for test, (reports, status) in zip(tests, pool.map(one, tests)):
+                tally.add(self.meson_cases(test, reports, status))
+
+    @staticmethod
+    def meson_cases(test, reports, status):
+        """What a C test that has ended counts; says what failed."""
+        cases = Tally()
+        whole = all([cases.add_junit(os.path.join(reports, file))
+                     for file in os.listdir(reports)])
+        if status == 0 and whole and cases.total() == 0:
+            cases.passed = 1
+        elif status != 0 or not whole:
+            with open(reports + ".log", encoding="utf-8", errors="replace") as file:
+                sys.stdout.write(file.read())
+            for file in os.listdir(reports):
+                subprocess.run(["grep", "-A3", "-e", "<failure", "-e", "<error",
+                                os.path.join(reports, file)], check=False)
+            if cases.failed == 0:
+                cases.failed = 1
+            print(f"FAILED {test['name']}: " + ("timed out" if status is None else
+                                                f"exit status {status}"), flush=True)
+        print(f"{test['name']}: {cases}", flush=True)
+        return cases
 
     def run_pytest(self, suite, directory, marks, tally, env):
         """Runs the Python tests of a suite, those marked `serial` one after another."""
