@@ -340,13 +340,13 @@ static int take_text(const char *text, size_t len, GByteArray **ret_bytes)
 	GByteArray *bytes;
 
 	for (size_t i = 0; i < len; i++) {
-		if (text[i] != '\n' && (text[i] < 0x20 || text[i] > 0x7e))
+		if (text[i] != '\n' && text[i] != '\t' && (text[i] < 0x20 || text[i] > 0x7e))
 			return -EBADMSG;
 	}
 	bytes = g_byte_array_sized_new((guint)len);
 	g_byte_array_append(bytes, (const guint8 *)text, (guint)len);
 	for (guint i = 0; i < bytes->len; i++) {
-		if (bytes->data[i] == '\n')
+		if (bytes->data[i] == '\n' || bytes->data[i] == '\t')
 			bytes->data[i] = '\0';
 	}
 	*ret_bytes = bytes;

@@ -18,8 +18,8 @@
  *     END NONCE\n
  *
  * where a section is LENGTH characters and FORM is "-" (base64), "z" (gzip below that) or "t"
- * (lines of printable ASCII: each newline stands for a NUL). LENGTH "." says that the section is
- * a line.
+ * (printable ASCII: each newline or tab stands for a NUL). LENGTH "." says that the section is a
+ * line.
  * Everything but one whole frame with the right nonce is -EBADMSG: a caller shows that as EIO.
  *
  * Paths given to these encoders are relative to the root of the workspace ("" is the root itself,

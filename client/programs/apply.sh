@@ -601,7 +601,7 @@ bytes() {
 text() {
 	told '\n'
 	[ -z "$reports" ] || eval "find $reports -maxdepth 0 -type l -printf '\001' -o \
-		-printf 'af %y %m %s %b %T@ %C@ %i %D %n %p\n\n'"
+		-printf 'af $A\n\n'"
 	printf e
 }
 

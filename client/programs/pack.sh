@@ -71,6 +71,12 @@ after() {
 	printf 'e\0'
 }
 
+# line: the same of what is held open, as a line of text.
+line() {
+	find -L /proc/self/fd/3 -maxdepth 0 -printf "af $A\t\t"
+	echo e
+}
+
 form=-
 [ "$1" -eq 1 ] && has z && form=z
 [ "$2" -eq 1 ] && L=-L
@@ -104,12 +110,19 @@ held() {
 	command exec 3<"$1" && [ -f /proc/self/fd/3 ]
 }
 
+one=
 if [ "$count" -eq 1 ] && [ -n "$ok" ] && held "$D"; then
 	# shellcheck disable=SC2034 # the programs' lists of paths name it
-	q1=/proc/self/fd/3 L=-L
+	q1=/proc/self/fd/3 L=-L one=1
 fi
 
-if flows; then
+if flows && [ -n "$one" ] && has f; then
+	flow $form . t .
+	{ before && bounded "$@"; } | armoured $form
+	echo
+	line
+	flow_end
+elif flows; then
 	flow $form . - .
 	{ before && bounded "$@"; } | armoured $form
 	echo

@@ -112,7 +112,8 @@ clock() {
 # From stat:   "bKIND MODE SIZE BLOCKS MTIME DATE CTIME DATE INO DEV NLINK PATH//NAME//\n", where
 # NAME is "'PATH' -> 'LINK'", maybe without quotes. No path of find's holds "//".
 L=
-P='%y %m %s %b %T@ %C@ %i %D %n %p\0%l\0'
+A='%y %m %s %b %T@ %C@ %i %D %n %p'
+P="$A\0%l\0"
 S='%f %s %b %Y %y %Z %z %i %d %h %n//%N//'
 # shellcheck disable=SC2086
 attrs() {

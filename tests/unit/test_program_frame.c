@@ -289,13 +289,13 @@ static void test_text(void **state)
 		"SBXFS1 abc - . - .\nQUJD\nEND abc\n",
 		"SBXFS1 abc - .\nQU\nJD\nEND abc\n",
 		"SBXFS1 abc - ..\nQUJD\nEND abc\n",
-		"SBXFS1 abc t 3\nr\t\n\nEND abc\n",
+		"SBXFS1 abc t 3\nr\v\n\nEND abc\n",
 		"SBXFS1 abc t 3\nr\x7f\n\nEND abc\n",
 		"SBXFS1 abc t 3\nr\x80\n\nEND abc\n",
 		"SBXFS1 abc t 4\nr\n\nEND abc\n",
 		"SBXFS1 abc tt 3\nr\n\n\nEND abc\n",
 	};
-	static const char flowing[] = "SBXFS1 abc t 2 - . - .\nx\n\n\nQUJD\nEND abc\n";
+	static const char flowing[] = "SBXFS1 abc t 2 - . t .\nx\n\n\ny\t\te\nEND abc\n";
 	struct sbx_program_answer answer;
 
 	(void)state;
@@ -311,7 +311,8 @@ static void test_text(void **state)
 	assert_int_equal(answer.sections, 3);
 	assert_memory_equal(answer.section[0]->data, "x\0", 2);
 	assert_int_equal(answer.section[1]->len, 0);
-	assert_memory_equal(answer.section[2]->data, "ABC", 3);
+	assert_int_equal(answer.section[2]->len, 4);
+	assert_memory_equal(answer.section[2]->data, "y\0\0e", 4);
 	sbx_program_answer_clear(&answer);
 	for (size_t i = 0; i < G_N_ELEMENTS(bad); i++)
 		check_refused(bad[i], strlen(bad[i]), -EBADMSG);
