@@ -247,7 +247,7 @@ def test_sent_again_while_it_is_replaced(place):
 def test_gone_while_its_bytes_go_up(place, how):
     """What is staged is put in place only where the name still means that file."""
     (place.fs / "g").write_bytes(b"what replaces it")
-    place.server.set_faults("put:1:delay=1500")
+    place.server.set_faults("put:1:delay=4000")
     result = []
     data = os.urandom(3 * MIB)
     closing = threading.Thread(target=lambda: result.append(save(place.fs / "f", data)))
