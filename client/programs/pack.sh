@@ -74,7 +74,7 @@ after() {
 # line: the same of what is held open, as a line of text.
 line() {
 	find -L /proc/self/fd/3 -maxdepth 0 -printf "af $A\t\t"
-	echo e
+	printf 'e\t\n'
 }
 
 form=-
