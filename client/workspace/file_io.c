@@ -159,7 +159,7 @@ ssize_t sbx_file_write(struct sbx_file *file, const struct sbx_call *call, const
 	if (size == 0)
 		return 0;
 	pthread_mutex_lock(&node->lock);
-	r = nfile_spool_locked(node);
+	r = nfile_spool_locked(node, false);
 	if (r == 0)
 		r = node_drop_mtime_locked(node);
 	if (r == 0 && file->flags & O_APPEND)
@@ -185,7 +185,7 @@ ssize_t sbx_file_write(struct sbx_file *file, const struct sbx_call *call, const
 
 static int node_resize_locked(struct sbx_node_file *node, uint64_t size)
 {
-	int r = nfile_spool_locked(node);
+	int r = nfile_spool_locked(node, false);
 
 	if (r == 0)
 		r = node_drop_mtime_locked(node);
@@ -573,7 +573,7 @@ int sbx_files_setattr(struct sbx_files *files, const struct sbx_call *call, cons
 		(node->fresh && node_has_writer_locked(node)) ||
 		(file && file->writable && change->set & SBX_SET_SIZE);
 	if (local) {
-		r = nfile_spool_locked(node);
+		r = nfile_spool_locked(node, !(change->set & SBX_SET_SIZE));
 		if (r == 0)
 			r = node_setattr_unsent_locked(node, change);
 		if (r == 0 && file)

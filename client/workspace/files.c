@@ -302,7 +302,8 @@ void nfile_settle_ref(struct sbx_node_file *node)
 		nfile_unref(node);
 }
 
-static void spool_meta_for(const struct sbx_node_file *node, struct sbx_spool_meta *ret_meta)
+static void spool_meta_for(const struct sbx_node_file *node, bool attr_only,
+			   struct sbx_spool_meta *ret_meta)
 {
 	*ret_meta = (struct sbx_spool_meta){ .kind = SBX_SPOOL_PATCH };
 	if (node->has_attr) {
@@ -312,22 +313,25 @@ static void spool_meta_for(const struct sbx_node_file *node, struct sbx_spool_me
 	if (node->detached)
 		ret_meta->flags |= SBX_SPOOL_ORPHAN;
 	/* A file made by an exclusive creation is filled as a whole. */
-	if (node->fresh || !node->has_attr)
+	if ((node->fresh && !attr_only) || !node->has_attr)
 		ret_meta->kind = SBX_SPOOL_WHOLE;
 }
 
-int nfile_spool_locked(struct sbx_node_file *node)
+int nfile_spool_locked(struct sbx_node_file *node, bool attr_only)
 {
 	struct sbx_files *files = node->files;
 	struct sbx_spool_meta meta;
 	int r;
 
-	if (node->spool)
+	if (node->spool && (attr_only || !node->fresh))
 		return 0;
-	spool_meta_for(node, &meta);
+	/* Mode and times were set before the first byte. */
+	if (node->spool)
+		return nfile_restart_locked(node, 0, 0);
+	spool_meta_for(node, attr_only, &meta);
 	r = sbx_spool_create(files->spool_dirfd, sbx_session_tag(files->session), node->path, &meta,
 			     &node->spool);
-	if (r == 0)
+	if (r == 0 && !attr_only)
 		node->fresh = false;
 	return r;
 }

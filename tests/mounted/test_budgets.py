@@ -186,11 +186,13 @@ def test_attributes_of_a_file_that_stays_empty(place):
     warm(place)
     with Cost(place) as cost:
         fd = os.open(place.fs / "new", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        made = os.stat(place.root / "new")
         os.fchmod(fd, 0o640)
         os.utime(fd, ns=(10**18, 10**18))
         os.close(fd)
         os.stat(place.fs / "new")  # waits for what close has left
     seen = os.stat(place.root / "new")
+    assert seen.st_ino == made.st_ino
     assert (seen.st_mode & 0o7777, seen.st_size) == (0o640, 0)
     assert seen.st_mtime_ns // 10**9 == 10**9
     cost.at_most_beside_looks(2)

@@ -196,3 +196,17 @@ def test_a_failed_save_is_whole_later(start_place):
     wait_for(lambda: (place.root / "f").read_text() != "old", 30, step=0.001)
     assert (place.root / "f").read_text() == "new" * 10000
     wait_for(lambda: place.mount.status("dev1")["pending_writes"].startswith("0"), 10)
+
+
+@pytest.mark.parametrize("written", [False, True])
+def test_mode_of_a_file_just_made(place, written):
+    """What the sandbox writes into a file that was made here and given a mode stays, unless this
+    side writes it too."""
+    fd = os.open(place.fs / "new", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    os.fchmod(fd, 0o640)
+    (place.root / "new").write_text("from there")
+    if written:
+        os.write(fd, b"from here")
+    os.close(fd)
+    wait_for(lambda: (place.root / "new").stat().st_mode & 0o777 == 0o640, 5)
+    assert (place.root / "new").read_text() == ("from here" if written else "from there")
