@@ -254,11 +254,11 @@ def test_gone_while_its_bytes_go_up(place, how):
     closing.start()
     wait_for(lambda: "f" in os.listdir(place.fs), 5)  # a stat would wait for the bytes
     time.sleep(0.5)
+    assert closing.is_alive()
     if how == "removed":
         os.unlink(place.fs / "f")
     else:
         os.rename(place.fs / "g", place.fs / "f")
-    assert closing.is_alive()
     closing.join()
     assert result == [0]
     sync(place)
