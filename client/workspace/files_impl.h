@@ -134,8 +134,8 @@ void nfile_show_locked(struct sbx_node_file *node);
 void nfile_changed_locked(struct sbx_node_file *node, bool is_write);
 /* Hold or drop the reference for unsent bytes, as is due. Without locks. */
 void nfile_settle_ref(struct sbx_node_file *node);
-/* Begin unsent bytes: the spool a change goes to. @attr_only: of mode and times, which leaves a file
- * that was just made the one that it is. */
+/* Begin unsent bytes: the spool a change goes to. @attr_only: of mode and times, which leaves a
+ * file that was just made the one that it is. */
 int nfile_spool_locked(struct sbx_node_file *node, bool attr_only);
 /* All content is new from here on. @flags: SBX_SPOOL_NEW or 0, @mode of a new file. */
 int nfile_restart_locked(struct sbx_node_file *node, unsigned int flags, mode_t mode);
