@@ -29,7 +29,8 @@ void sbx_claims_free(struct sbx_claims *claims)
 	g_free(claims);
 }
 
-static struct claim *claim_make(struct sbx_claims *claims, const char *path)
+static void claim_change(struct sbx_claims *claims, const char *path, guint at, guint below,
+			 bool add)
 {
 	struct claim *claim = g_hash_table_lookup(claims->paths, path);
 
@@ -37,45 +38,34 @@ static struct claim *claim_make(struct sbx_claims *claims, const char *path)
 		claim = g_new0(struct claim, 1);
 		g_hash_table_insert(claims->paths, g_strdup(path), claim);
 	}
-	return claim;
-}
-
-void sbx_claims_add(struct sbx_claims *claims, const char *path)
-{
-	g_autofree char *dir = sbx_path_parent(path);
-
-	claim_make(claims, path)->at++;
-	while (dir) {
-		char *next = sbx_path_parent(dir);
-
-		claim_make(claims, dir)->below++;
-		g_free(dir);
-		dir = next;
-	}
-}
-
-static void claim_drop(struct sbx_claims *claims, const char *path, guint at, guint below)
-{
-	struct claim *claim = g_hash_table_lookup(claims->paths, path);
-
-	claim->at -= at;
-	claim->below -= below;
+	claim->at = add ? claim->at + at : claim->at - at;
+	claim->below = add ? claim->below + below : claim->below - below;
 	if (claim->at == 0 && claim->below == 0)
 		g_hash_table_remove(claims->paths, path);
 }
 
-void sbx_claims_remove(struct sbx_claims *claims, const char *path)
+static void claims_change(struct sbx_claims *claims, const char *path, bool add)
 {
 	g_autofree char *dir = sbx_path_parent(path);
 
-	claim_drop(claims, path, 1, 0);
+	claim_change(claims, path, 1, 0, add);
 	while (dir) {
 		char *next = sbx_path_parent(dir);
 
-		claim_drop(claims, dir, 0, 1);
+		claim_change(claims, dir, 0, 1, add);
 		g_free(dir);
 		dir = next;
 	}
+}
+
+void sbx_claims_add(struct sbx_claims *claims, const char *path)
+{
+	claims_change(claims, path, true);
+}
+
+void sbx_claims_remove(struct sbx_claims *claims, const char *path)
+{
+	claims_change(claims, path, false);
 }
 
 bool sbx_claims_meet(const struct sbx_claims *claims, const char *path)
