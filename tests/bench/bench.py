@@ -82,6 +82,7 @@ def run_one(workload, system, options, samples):
     try:
         def once():
             return workload.run(mnt / "bench", system.served / "bench")
+        workload.begin(mnt / "bench")
         samples.setdefault((workload.name, system.name), []).append(measure(system, once, limit))
         if workload.warm:
             samples.setdefault((workload.name + " again", system.name), []).append(
