@@ -17,7 +17,7 @@ MAX_COLUMNS = 100
 FUSE_LOWLEVEL = re.compile(r"fusefs/(main|fs|ops[a-z_]*|notify|negotiate|reply|interrupt)\.[ch]$")
 # Where ENOSYS may stand: the table that reads it, the clamp that keeps it from the kernel.
 ENOSYS = re.compile(r"(client/errmap|fusefs/reply)\.c$")
-# The only file that includes it; tests/sbxd is a program of its own.
+# The only file that includes it.
 ONLY = {"curl/": "client/http.c", "cjson/": "client/json.c", "cJSON": "client/json.c"}
 
 BANNED = re.compile(
@@ -74,7 +74,7 @@ def check_text(path, lines):
 def check_include(path, number, name):
     layer = path.split("/")[0]
     for part, owner in ONLY.items():
-        if part in name and path != owner and not path.startswith("tests/sbxd/"):
+        if part in name and path != owner:
             report(path, number, f"only {owner} includes <{name}>")
     if layer == "client" and (name.startswith("fuse") or "fuse3" in name):
         report(path, number, f"client/ knows nothing of FUSE: {name}")
