@@ -5,6 +5,7 @@ import math
 import multiprocessing
 import os
 import platform
+import re
 import shlex
 import shutil
 import signal
@@ -228,29 +229,37 @@ def main():
     # Ended from outside it takes its mounts and servers away all the same.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     work = Path(tempfile.mkdtemp(prefix="sbx-bench."))
-    load = [os.getloadavg()[0]]
-    lines = ["# Benchmarks", "",
-             "Seconds are medians; work that writes has ended when the server has the bytes. "
-             "KiB are all bytes through the proxy, requests those in sbxd's log. rclone's mount "
-             "caches files on disk (`--vfs-cache-mode full`), sshfs runs with its defaults.", "",
-             f"Made by `scripts/bench {shlex.join(sys.argv[1:])}`.", ""]
+    sections = {}
     try:
         for rtt in options.rtt.split(","):
+            before = os.getloadavg()[0]
             samples = run_rtt(int(rtt), options, work)
-            lines += [f"## {rtt} ms added round trip" +
-                      (f", {options.mbit} Mbit/s" if options.mbit else ""), ""]
-            lines += table(samples, options.only, options) + [""]
-            load.append(os.getloadavg()[0])
+            heading = f"## {rtt} ms added round trip" + \
+                (f", {options.mbit} Mbit/s" if options.mbit else "")
+            sections[heading] = "\n".join([
+                heading, "",
+                f"`scripts/bench {shlex.join(sys.argv[1:])}`, {options.runs} alternating runs, "
+                f"load {before:.1f} before and {os.getloadavg()[0]:.1f} after:", "",
+                *table(samples, options.only, options), ""])
     finally:
         shutil.rmtree(work, ignore_errors=True)
-    lines += ["## Machine", "",
-              f"{os.cpu_count()} cores, {platform.system()} {platform.release()}; "
-              f"load {', '.join(f'{each:.1f}' for each in load)} before and after each part; "
-              f"{options.runs} alternating runs; {'; '.join(versions())}."]
-    text = "\n".join(lines) + "\n"
-    print(text, end="")
+    print("\n".join(sections.values()))
+    print(f"{os.cpu_count()} cores, {platform.system()} {platform.release()}; "
+          f"{'; '.join(versions())}.")
     if options.write:
-        (tree_dir() / "docs/BENCHMARKS.md").write_text(text)
+        keep(tree_dir() / "docs/BENCHMARKS.md", sections)
+
+
+def keep(document: Path, sections: dict):
+    """Puts each section in the place of the one with its heading, new ones before the last two."""
+    parts = re.split(r"^(?=## )", document.read_text(), flags=re.MULTILINE)
+    for heading, text in sections.items():
+        places = [i for i, part in enumerate(parts) if part.split("\n")[0] == heading]
+        if places:
+            parts[places[0]] = text + "\n"
+        else:
+            parts.insert(max(1, len(parts) - 2), text + "\n")
+    document.write_text("".join(parts))
 
 
 if __name__ == "__main__":
