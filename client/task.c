@@ -18,6 +18,7 @@ struct sbx_task {
 	sbx_task_fn fn;
 	void *arg;
 	void (*arg_free)(void *);
+	bool is_now; /* others of the pool wait for it: not counted among max_threads */
 
 	pthread_mutex_t lock;
 	pthread_cond_t ended;
@@ -26,20 +27,53 @@ struct sbx_task {
 	int refs;
 };
 
+/* Tasks in the order in which they came. */
+struct task_queue {
+	struct sbx_task *head;
+	struct sbx_task **tail;
+	unsigned int n;
+};
+
 struct sbx_task_pool {
 	pthread_mutex_t lock;
 	pthread_cond_t work; /* a task became ready, or a delayed one was added, or stop */
 	pthread_cond_t gone; /* a thread has ended, or no task runs any more */
-	struct sbx_task *ready_head;
-	struct sbx_task **ready_tail;
+	struct task_queue now; /* of sbx_task_start_now() */
+	struct task_queue ready; /* the others */
 	struct sbx_task *delayed; /* sorted by due_ms */
-	unsigned int max_threads;
+	unsigned int max_threads; /* that may run tasks of the queue `ready` */
 	unsigned int n_threads;
 	unsigned int n_idle;
-	unsigned int n_ready;
-	unsigned int n_running;
+	unsigned int n_running; /* tasks of both queues */
+	unsigned int n_bounded; /* of these, tasks of the queue `ready` */
 	bool stop;
 };
+
+static void queue_init(struct task_queue *queue)
+{
+	queue->tail = &queue->head;
+}
+
+static void queue_push(struct task_queue *queue, struct sbx_task *task)
+{
+	task->next = NULL;
+	*queue->tail = task;
+	queue->tail = &task->next;
+	queue->n++;
+}
+
+static struct sbx_task *queue_pop(struct task_queue *queue)
+{
+	struct sbx_task *task = queue->head;
+
+	if (!task)
+		return NULL;
+	queue->head = task->next;
+	if (!queue->head)
+		queue->tail = &queue->head;
+	queue->n--;
+	return task;
+}
 
 static void task_timespec(int64_t at_ms, struct timespec *ret_ts)
 {
@@ -54,7 +88,8 @@ struct sbx_task_pool *sbx_task_pool_new(unsigned int max_threads)
 	if (!pool)
 		return NULL;
 	pool->max_threads = max_threads ? max_threads : 1;
-	pool->ready_tail = &pool->ready_head;
+	queue_init(&pool->now);
+	queue_init(&pool->ready);
 	pthread_mutex_init(&pool->lock, NULL);
 	if (sbx_cond_init(&pool->work) < 0 || sbx_cond_init(&pool->gone) < 0) {
 		free(pool);
@@ -114,14 +149,6 @@ static void task_run(struct sbx_task *task)
 	sbx_task_unref(task);
 }
 
-static void task_ready_locked(struct sbx_task_pool *pool, struct sbx_task *task)
-{
-	task->next = NULL;
-	*pool->ready_tail = task;
-	pool->ready_tail = &task->next;
-	pool->n_ready++;
-}
-
 /* Move what is due; with stop, all: nothing that was promised is dropped. */
 static void task_promote_locked(struct sbx_task_pool *pool, int64_t now_ms)
 {
@@ -129,21 +156,47 @@ static void task_promote_locked(struct sbx_task_pool *pool, int64_t now_ms)
 		struct sbx_task *task = pool->delayed;
 
 		pool->delayed = task->next;
-		task_ready_locked(pool, task);
+		queue_push(&pool->ready, task);
 	}
+}
+
+/* How many tasks could begin, had each a thread. */
+static unsigned int task_runnable_locked(const struct sbx_task_pool *pool)
+{
+	unsigned int room = pool->max_threads - pool->n_bounded;
+
+	return pool->now.n + (pool->ready.n < room ? pool->ready.n : room);
 }
 
 static struct sbx_task *task_take_locked(struct sbx_task_pool *pool)
 {
-	struct sbx_task *task = pool->ready_head;
+	struct sbx_task *task = queue_pop(&pool->now);
 
+	if (!task && pool->n_bounded < pool->max_threads)
+		task = queue_pop(&pool->ready);
 	if (!task)
 		return NULL;
-	pool->ready_head = task->next;
-	if (!pool->ready_head)
-		pool->ready_tail = &pool->ready_head;
-	pool->n_ready--;
+	pool->n_running++;
+	if (!task->is_now)
+		pool->n_bounded++;
 	return task;
+}
+
+static int task_add_thread_locked(struct sbx_task_pool *pool);
+
+/*
+ * A thread that runs nothing for each task that could begin, and while something is delayed one
+ * that waits for the time: what is due does not wait for the end of other work. 0, or why there is
+ * none.
+ */
+static int task_staff_locked(struct sbx_task_pool *pool)
+{
+	unsigned int wanted = task_runnable_locked(pool) + (pool->delayed ? 1 : 0);
+	int r = 0;
+
+	while (r == 0 && pool->n_threads - pool->n_running < wanted)
+		r = task_add_thread_locked(pool);
+	return r;
 }
 
 static void *task_thread(void *arg)
@@ -161,13 +214,18 @@ static void *task_thread(void *arg)
 		task_promote_locked(pool, now_ms);
 		task = task_take_locked(pool);
 		if (task) {
-			/* Others that are ready at the same moment need a thread of their own. */
-			if (pool->n_ready && pool->n_idle)
+			bool is_now = task->is_now;
+
+			/* Others that are ready at the same moment need a thread of their own, and
+			 * so does what is due later. Where none can be had they wait. */
+			(void)task_staff_locked(pool);
+			if (pool->n_idle && (task_runnable_locked(pool) || pool->delayed))
 				pthread_cond_signal(&pool->work);
-			pool->n_running++;
 			pthread_mutex_unlock(&pool->lock);
 			task_run(task);
 			pthread_mutex_lock(&pool->lock);
+			if (!is_now)
+				pool->n_bounded--;
 			if (--pool->n_running == 0)
 				pthread_cond_broadcast(&pool->gone);
 			idle_since_ms = sbx_clock_ms();
@@ -175,8 +233,9 @@ static void *task_thread(void *arg)
 		}
 		if (pool->stop)
 			break;
-		/* The last thread stays while something is due later. */
-		if (pool->delayed && (pool->n_threads == 1 || pool->delayed->due_ms < until_ms))
+		/* The last thread without a task stays while something is due later. */
+		if (pool->delayed &&
+		    (pool->n_threads - pool->n_running == 1 || pool->delayed->due_ms < until_ms))
 			until_ms = pool->delayed->due_ms;
 		else if (now_ms >= until_ms)
 			break;
@@ -211,51 +270,83 @@ static int task_add_thread_locked(struct sbx_task_pool *pool)
 	return -r;
 }
 
-int sbx_task_start_after(struct sbx_task_pool *pool, int64_t delay_ms, sbx_task_fn fn, void *arg,
-			 void (*arg_free)(void *), struct sbx_task **ret_task)
+/* A task for @fn, with a reference for the pool and one for @wanted. */
+static int task_new(sbx_task_fn fn, void *arg, void (*arg_free)(void *), bool wanted,
+		    struct sbx_task **ret_task)
 {
 	struct sbx_task *task = calloc(1, sizeof(*task));
-	struct sbx_task **at;
-	int r = 0;
+	int r;
 
 	if (!task)
 		return -ENOMEM;
 	task->fn = fn;
 	task->arg = arg;
 	task->arg_free = arg_free;
-	task->refs = ret_task ? 2 : 1;
+	task->refs = wanted ? 2 : 1;
 	pthread_mutex_init(&task->lock, NULL);
 	r = sbx_cond_init(&task->ended);
 	if (r < 0) {
 		free(task);
 		return r;
 	}
+	*ret_task = task;
+	return 0;
+}
+
+static void task_delay_locked(struct sbx_task_pool *pool, struct sbx_task *task)
+{
+	struct sbx_task **at;
+
+	for (at = &pool->delayed; *at && (*at)->due_ms <= task->due_ms; at = &(*at)->next)
+		;
+	task->next = *at;
+	*at = task;
+}
+
+/* Have it run, after @delay_ms. */
+static int task_submit(struct sbx_task_pool *pool, struct sbx_task *task, int64_t delay_ms)
+{
+	struct task_queue *queue = task->is_now ? &pool->now : &pool->ready;
+	int r;
 
 	pthread_mutex_lock(&pool->lock);
-	if ((pool->n_idle <= pool->n_ready && pool->n_threads < pool->max_threads) ||
-	    !pool->n_threads) {
-		r = task_add_thread_locked(pool);
-		/* Without a thread of its own it waits for one that is there. */
-		if (r < 0 && pool->n_threads)
-			r = 0;
+	if (delay_ms > 0 && !pool->stop) {
+		task->due_ms = sbx_clock_ms() + delay_ms;
+		task_delay_locked(pool, task);
+	} else {
+		queue_push(queue, task);
 	}
+	r = task_staff_locked(pool);
+	if (pool->n_threads) {
+		/* Without a thread of its own it waits for one that is there. */
+		r = 0;
+		pthread_cond_signal(&pool->work);
+	} else if (pool->delayed) {
+		/* Where there was no thread nothing else waits. */
+		pool->delayed = NULL;
+	} else {
+		(void)queue_pop(queue);
+	}
+	pthread_mutex_unlock(&pool->lock);
+	return r;
+}
+
+static int task_start(struct sbx_task_pool *pool, int64_t delay_ms, bool is_now, sbx_task_fn fn,
+		      void *arg, void (*arg_free)(void *), struct sbx_task **ret_task)
+{
+	struct sbx_task *task;
+	int r;
+
+	r = task_new(fn, arg, arg_free, ret_task != NULL, &task);
+	if (r < 0)
+		return r;
+	task->is_now = is_now;
+	r = task_submit(pool, task, delay_ms);
 	if (r < 0) {
-		pthread_mutex_unlock(&pool->lock);
 		task->refs = 1;
 		sbx_task_unref(task);
 		return r;
 	}
-	if (delay_ms > 0 && !pool->stop) {
-		task->due_ms = sbx_clock_ms() + delay_ms;
-		for (at = &pool->delayed; *at && (*at)->due_ms <= task->due_ms; at = &(*at)->next)
-			;
-		task->next = *at;
-		*at = task;
-	} else {
-		task_ready_locked(pool, task);
-	}
-	pthread_cond_signal(&pool->work);
-	pthread_mutex_unlock(&pool->lock);
 	if (ret_task)
 		*ret_task = task;
 	return 0;
@@ -264,13 +355,25 @@ int sbx_task_start_after(struct sbx_task_pool *pool, int64_t delay_ms, sbx_task_
 int sbx_task_start(struct sbx_task_pool *pool, sbx_task_fn fn, void *arg, void (*arg_free)(void *),
 		   struct sbx_task **ret_task)
 {
-	return sbx_task_start_after(pool, 0, fn, arg, arg_free, ret_task);
+	return task_start(pool, 0, false, fn, arg, arg_free, ret_task);
+}
+
+int sbx_task_start_now(struct sbx_task_pool *pool, sbx_task_fn fn, void *arg,
+		       void (*arg_free)(void *), struct sbx_task **ret_task)
+{
+	return task_start(pool, 0, true, fn, arg, arg_free, ret_task);
+}
+
+int sbx_task_start_after(struct sbx_task_pool *pool, int64_t delay_ms, sbx_task_fn fn, void *arg,
+			 void (*arg_free)(void *), struct sbx_task **ret_task)
+{
+	return task_start(pool, delay_ms, false, fn, arg, arg_free, ret_task);
 }
 
 void sbx_task_pool_quiesce(struct sbx_task_pool *pool)
 {
 	pthread_mutex_lock(&pool->lock);
-	while (pool->n_running || pool->ready_head)
+	while (pool->n_running || pool->ready.n || pool->now.n)
 		pthread_cond_wait(&pool->gone, &pool->lock);
 	pthread_mutex_unlock(&pool->lock);
 }
@@ -282,7 +385,7 @@ void sbx_task_pool_free(struct sbx_task_pool *pool)
 	pthread_mutex_lock(&pool->lock);
 	pool->stop = true;
 	pthread_cond_broadcast(&pool->work);
-	while (pool->n_threads || pool->ready_head || pool->delayed) {
+	while (pool->n_threads || pool->ready.n || pool->now.n || pool->delayed) {
 		if (!pool->n_threads && task_add_thread_locked(pool) < 0)
 			break; /* no thread can be had: what is left can't be run */
 		pthread_cond_wait(&pool->gone, &pool->lock);

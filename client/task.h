@@ -5,6 +5,10 @@
  * not be. So such work runs on the threads of a pool, and whoever asked for it waits for it with a
  * wait that can be cancelled. Threads are started on demand (small stacks) and end when idle.
  *
+ * What is delayed runs when it is due, however long other tasks take, while the pool has a thread to
+ * give. A task that waits for another one of the pool holds its thread meanwhile; so that many of
+ * them can't keep from running what they wait for, that is started by sbx_task_start_now().
+ *
  * A task is a reference-counted object: the pool holds one reference until it has run, the creator
  * another. Locking: one lock a pool and one a task, both innermost.
  */
@@ -21,7 +25,8 @@ struct sbx_task_pool;
 /* Runs on a thread of the pool. The returned 0 or negative errno is what waiters get. */
 typedef int (*sbx_task_fn)(void *arg);
 
-/* @max_threads bounds the threads; tasks beyond it queue in order. NULL on ENOMEM. */
+/* @max_threads bounds how many tasks run at once, but for those of sbx_task_start_now(); what is
+ * beyond it queues in order. NULL on ENOMEM. */
 struct sbx_task_pool *sbx_task_pool_new(unsigned int max_threads);
 
 /* Waits until nothing runs and nothing is queued to run now; what is delayed stays so. Others may
@@ -38,6 +43,11 @@ void sbx_task_pool_free(struct sbx_task_pool *pool);
  */
 int sbx_task_start(struct sbx_task_pool *pool, sbx_task_fn fn, void *arg, void (*arg_free)(void *),
 		   struct sbx_task **ret_task);
+
+/* As sbx_task_start(), and whatever else runs or queues: for what other tasks wait for, of which
+ * there are only a few a session. */
+int sbx_task_start_now(struct sbx_task_pool *pool, sbx_task_fn fn, void *arg,
+		       void (*arg_free)(void *), struct sbx_task **ret_task);
 
 /* Start @fn(@arg) after @delay_ms, not earlier. Else as sbx_task_start(). */
 int sbx_task_start_after(struct sbx_task_pool *pool, int64_t delay_ms, sbx_task_fn fn, void *arg,

@@ -59,7 +59,8 @@ struct sbx_call names_own_call(struct sbx_names *names, int64_t timeout_ms)
 
 int names_task_start_locked(struct sbx_names *names, int (*fn)(void *arg), void *arg)
 {
-	int r = sbx_task_start(names->pool, fn, arg, NULL, NULL);
+	/* Uploads, which are tasks themselves, wait for what is asked here. */
+	int r = sbx_task_start_now(names->pool, fn, arg, NULL, NULL);
 
 	if (r == 0)
 		names->n_tasks++;

@@ -127,6 +127,107 @@ static void test_delay_is_kept(void **state)
 	sbx_task_pool_free(pool);
 }
 
+/* Long work that takes the thread in which a delay runs does not hold up what is due. */
+static void test_due_beside_long_work(void **state)
+{
+	struct sbx_task_pool *pool = sbx_task_pool_new(8);
+	struct sbx_task *due = NULL;
+	struct gate gate, quick;
+
+	(void)state;
+	gate_init(&gate);
+	gate_init(&quick);
+	gate_open(&quick);
+	assert_int_equal(sbx_task_start_after(pool, 200, wait_at_gate, &quick, NULL, &due), 0);
+	/* The thread made for it idles: it takes this. */
+	assert_int_equal(sbx_task_wait(due, NULL, 50), -ETIMEDOUT);
+	assert_int_equal(sbx_task_start(pool, wait_at_gate, &gate, NULL, NULL), 0);
+	assert_int_equal(sbx_task_wait(due, NULL, 5000), -EDOM);
+	sbx_task_unref(due);
+	gate_open(&gate);
+	sbx_task_pool_free(pool);
+}
+
+/* Nor does delayed work that takes long hold up what is due after it. */
+static void test_due_after_long_due(void **state)
+{
+	struct sbx_task_pool *pool = sbx_task_pool_new(8);
+	struct sbx_task *due = NULL;
+	const struct sbx_call call = { 0 };
+	struct gate gate, quick;
+
+	(void)state;
+	gate_init(&gate);
+	gate_init(&quick);
+	gate_open(&quick);
+	assert_int_equal(sbx_task_start_after(pool, 50, wait_at_gate, &gate, NULL, NULL), 0);
+	assert_int_equal(sbx_call_sleep(&call, 20), 0); /* its thread idles */
+	assert_int_equal(sbx_task_start_after(pool, 150, wait_at_gate, &quick, NULL, &due), 0);
+	assert_int_equal(sbx_task_wait(due, NULL, 5000), -EDOM);
+	sbx_task_unref(due);
+	gate_open(&gate);
+	sbx_task_pool_free(pool);
+}
+
+struct nested {
+	struct sbx_task_pool *pool;
+	struct gate *gate;
+};
+
+/* Waits for work of its own, as an upload does for the change that puts it in place. */
+static int wait_for_another(void *arg)
+{
+	struct nested *nested = arg;
+	struct sbx_task *task = NULL;
+	int r = sbx_task_start_now(nested->pool, wait_at_gate, nested->gate, NULL, &task);
+
+	if (r == 0)
+		r = sbx_task_wait(task, NULL, 5000);
+	sbx_task_unref(task);
+	return r;
+}
+
+static void test_what_tasks_wait_for_runs_in_a_full_pool(void **state)
+{
+	struct sbx_task_pool *pool = sbx_task_pool_new(2);
+	struct sbx_task *tasks[6];
+	struct gate gate;
+	struct nested nested = { pool, &gate };
+
+	(void)state;
+	gate_init(&gate);
+	gate_open(&gate);
+	for (int i = 0; i < 6; i++)
+		assert_int_equal(sbx_task_start(pool, wait_for_another, &nested, NULL, &tasks[i]),
+				 0);
+	for (int i = 0; i < 6; i++) {
+		assert_int_equal(sbx_task_wait(tasks[i], NULL, 10000), -EDOM);
+		sbx_task_unref(tasks[i]);
+	}
+	sbx_task_pool_free(pool);
+}
+
+/* What has a thread of its own leaves the others theirs. */
+static void test_now_does_not_count(void **state)
+{
+	struct sbx_task_pool *pool = sbx_task_pool_new(1);
+	struct sbx_task *task = NULL;
+	struct gate gate, quick;
+
+	(void)state;
+	gate_init(&gate);
+	gate_init(&quick);
+	gate_open(&quick);
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(sbx_task_start_now(pool, wait_at_gate, &gate, NULL, NULL), 0);
+	assert_int_equal(sbx_task_start(pool, wait_at_gate, &quick, NULL, &task), 0);
+	assert_int_equal(sbx_task_wait(task, NULL, 5000), -EDOM);
+	sbx_task_unref(task);
+	gate_open(&gate);
+	sbx_task_pool_free(pool);
+	assert_int_equal(gate.ran, 3);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -134,6 +235,10 @@ int main(void)
 		cmocka_unit_test(test_cancelled_wait_leaves_the_task_running),
 		cmocka_unit_test(test_pool_runs_all_before_it_ends),
 		cmocka_unit_test(test_delay_is_kept),
+		cmocka_unit_test(test_due_beside_long_work),
+		cmocka_unit_test(test_due_after_long_due),
+		cmocka_unit_test(test_what_tasks_wait_for_runs_in_a_full_pool),
+		cmocka_unit_test(test_now_does_not_count),
 	};
 
 	return cmocka_run_group_tests_name("task", tests, NULL, NULL);
