@@ -218,12 +218,13 @@ static bool is_blank(const char *data, size_t size)
 }
 
 static ssize_t jobnew_write(struct op *op, struct handle *head, const void *buf, size_t size,
-			    off_t offset)
+			    off_t offset, bool append)
 {
 	struct jobnew *self = (struct jobnew *)head;
 	int r = 0;
 
 	(void)offset;
+	(void)append;
 	if (!op->fs->config.use_exec)
 		return -EOPNOTSUPP;
 	pthread_mutex_lock(&self->lock);

@@ -95,7 +95,7 @@ struct handle {
 	struct handle *next; /* under the node table's lock */
 	unsigned int refs; /* the same */
 	bool passed; /* atomic; see handle_pass() */
-	int flags; /* of open(2) */
+	int flags; /* of open(2): O_APPEND may have changed since */
 	bool direct_io;
 	bool keep_cache;
 };
@@ -105,9 +105,9 @@ struct handle_class {
 	ssize_t (*read)(struct op *op, struct handle *handle, void *buf, size_t size, off_t offset);
 	/* Before read: true, the read was handed over (park.h) and is answered later. */
 	bool (*park)(struct op *op, struct handle *handle, size_t size, off_t offset);
-	/* All of @size, or negative errno. */
+	/* All of @size, or negative errno. @append: @offset is where the kernel believes the end. */
 	ssize_t (*write)(struct op *op, struct handle *handle, const void *buf, size_t size,
-			 off_t offset);
+			 off_t offset, bool append);
 	int (*flush)(struct op *op, struct handle *handle);
 	int (*fsync)(struct op *op, struct handle *handle);
 	int (*allocate)(struct op *op, struct handle *handle, off_t offset, off_t len);

@@ -1,6 +1,7 @@
 #include "fusefs/ops.h"
 
 #include <errno.h>
+#include <fcntl.h>
 
 #include <glib.h>
 
@@ -63,6 +64,9 @@ void ops_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off
 	       struct fuse_file_info *fi)
 {
 	struct handle *handle = handle_of(fi);
+	/* What fcntl() has made of the open file by now; and a page belongs where it is, through
+	 * whatever it was mapped. */
+	const bool append = !fi->writepage && fi->flags & O_APPEND;
 	struct op op;
 	ssize_t r = op_begin(&op, req, ino, OP_WRITE);
 
@@ -70,7 +74,7 @@ void ops_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off
 	if (fi->writepage)
 		op.tid = 0;
 	if (r == 0)
-		r = handle->class->write ? handle->class->write(&op, handle, buf, size, off)
+		r = handle->class->write ? handle->class->write(&op, handle, buf, size, off, append)
 					 : -EBADF;
 	op_reply_write(&op, r);
 }

@@ -247,7 +247,7 @@ static int resize_locked(struct scratch *file, uint64_t size)
 }
 
 static ssize_t scratch_handle_write(struct op *op, struct handle *handle, const void *buf,
-				    size_t size, off_t offset)
+				    size_t size, off_t offset, bool append)
 {
 	struct scratch *file = ((struct scratch_handle *)handle)->file;
 	uint64_t at = (uint64_t)offset;
@@ -255,7 +255,7 @@ static ssize_t scratch_handle_write(struct op *op, struct handle *handle, const 
 
 	(void)op;
 	pthread_mutex_lock(&file->set->lock);
-	if (handle->flags & O_APPEND)
+	if (append)
 		at = file->data->len;
 	if (at + size > file->data->len)
 		r = resize_locked(file, at + size);

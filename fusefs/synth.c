@@ -188,11 +188,12 @@ static ssize_t synth_read(struct op *op, struct handle *handle, void *buf, size_
 }
 
 static ssize_t synth_write(struct op *op, struct handle *handle, const void *buf, size_t size,
-			   off_t offset)
+			   off_t offset, bool append)
 {
 	struct synth_handle *self = (struct synth_handle *)handle;
 
 	(void)offset;
+	(void)append;
 	return verb_input_write(op, &self->input, self->row->verbs, handle->node->session, buf,
 				size);
 }

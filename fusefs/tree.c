@@ -14,9 +14,6 @@
 #include "fusefs/text.h"
 #include "fusefs/tree_file.h"
 
-/* A path that failed because a directory above it moved meanwhile is tried again so often. */
-#define MOVED_RETRIES 4
-
 static struct sbx_workspace *ws_of(const struct node *node)
 {
 	return node->session->ws;
@@ -129,17 +126,17 @@ static bool is_about_the_name(int r)
 
 static int tree_lookup(struct op *op, struct node *dir, const char *name, struct entry *ret_entry)
 {
+	struct tree_try try = { 0 };
 	int64_t valid_ms = 0;
 	struct sbx_attr attr;
-	uint64_t moves;
-	int tries = 0, r;
+	int r;
 
 	if (strlen(name) > NAME_MAX)
 		return -ENAMETOOLONG;
 	do {
 		g_autofree char *path = NULL;
 
-		moves = node_moves(op->fs->nodes);
+		tree_try(op, &try);
 		r = node_child_path(op->fs->nodes, dir, name, &path);
 		if (r < 0)
 			return r;
@@ -151,7 +148,7 @@ static int tree_lookup(struct op *op, struct node *dir, const char *name, struct
 		r = sbx_ws_stat(ws_of(dir), &op->call, path, SBX_STAT_TTL, &attr, &valid_ms);
 		if (r < 0 && !is_about_the_name(r))
 			return lookup_known(op, dir, name, path, r, ret_entry);
-	} while (r == -ENOENT && moves != node_moves(op->fs->nodes) && ++tries < MOVED_RETRIES);
+	} while (tree_try_again(op, &try, r));
 	if (r == -ENOENT) {
 		*ret_entry = (struct entry){ .entry_valid_ms = valid_ms };
 		return 0;
@@ -170,17 +167,16 @@ static void stat_removed(struct op *op, struct node *node, struct stat *ret_st)
 	show(op, node, &attr, true, ret_st);
 }
 
-/* The attributes of an open file that has lost its name. */
-static int getattr_open(struct op *op, struct node *node, struct sbx_attr *ret_attr)
+/* The attributes of an open file that has lost its name. -ESTALE: nobody has it open. */
+static int getattr_nameless(struct op *op, struct node *node, struct sbx_attr *ret_attr)
 {
 	struct handle *handle = handle_of_node(op, node);
-	int r;
 
 	if (!handle)
 		return -ESTALE;
-	r = tree_handle_getattr(op, handle, ret_attr);
+	sbx_file_nameless_attr(tree_handle_file(handle), ret_attr);
 	handle_put(op, handle);
-	return r;
+	return 0;
 }
 
 static int tree_getattr(struct op *op, struct node *node, struct stat *ret_st,
@@ -199,7 +195,7 @@ static int tree_getattr(struct op *op, struct node *node, struct stat *ret_st,
 			return 0;
 		}
 	} else if (r < 0 || node_state(op->fs->nodes, node) != NODE_LIVE) {
-		r = getattr_open(op, node, &attr);
+		r = getattr_nameless(op, node, &attr);
 		if (r == 0)
 			goto show;
 		if (!path)
@@ -216,13 +212,13 @@ static int tree_getattr(struct op *op, struct node *node, struct stat *ret_st,
 			return r;
 	}
 	r = sbx_ws_stat(ws_of(node), &op->call, path, SBX_STAT_TTL, &attr, &valid_ms);
-	if (r == -ENOENT && node->type == S_IFREG && getattr_open(op, node, &attr) == 0)
+	if (r == -ENOENT && node->type == S_IFREG && getattr_nameless(op, node, &attr) == 0)
 		r = 0; /* removed in the sandbox, still open here */
 	if (r < 0)
 		return r;
+show:
 	if ((attr.mode & S_IFMT) != node->type)
 		return -ESTALE;
-show:
 	show(op, node, &attr, true, ret_st);
 	*ret_valid_ms = attr_valid(&attr, valid_ms);
 	return 0;
@@ -268,8 +264,8 @@ static int tree_setattr(struct op *op, struct node *node, struct handle *handle,
 	if (path && in_sandbox_root(path))
 		r = -EROFS;
 	else
-		r = sbx_ws_setattr(ws_of(node), &op->call, path ? path : "",
-				   tree_handle_file(handle), &set, &attr);
+		r = sbx_ws_setattr(ws_of(node), &op->call, path, tree_handle_file(handle), &set,
+				   &attr);
 	if (held)
 		handle_put(op, held);
 	if (r < 0)
@@ -372,7 +368,7 @@ static int tree_mknod(struct op *op, struct node *dir, const char *name, mode_t 
 	r = change_path(op, dir, name, &path);
 	if (r == 0)
 		r = sbx_ws_open(ws_of(dir), &op->call, path, O_WRONLY | O_CREAT | O_EXCL,
-				mode & 0777, op_pid(op), &file, &attr);
+				mode & 0777, op->tid, &file, &attr);
 	if (r < 0)
 		return r;
 	r = sbx_file_release(file, &op->call);
@@ -521,21 +517,21 @@ static void tree_snap_free(struct dirsnap *snap)
 static int tree_list(struct op *op, struct node *dir, struct dirsnap **ret_snap)
 {
 	g_autofree char *path = NULL;
+	struct tree_try try = { 0 };
 	struct sbx_listing *listing;
 	struct tree_snap *self;
-	uint64_t moves;
-	int tries = 0, r;
+	int r;
 
 	do {
 		g_clear_pointer(&path, g_free);
-		moves = node_moves(op->fs->nodes);
+		tree_try(op, &try);
 		r = node_path(op->fs->nodes, dir, &path);
 		if (r < 0)
 			return r;
 		if (strcmp(path, "/") == 0 || is_left_out(path))
 			return -EACCES;
 		r = sbx_ws_list(ws_of(dir), &op->call, path, &listing);
-	} while (r == -ENOENT && moves != node_moves(op->fs->nodes) && ++tries < MOVED_RETRIES);
+	} while (tree_try_again(op, &try, r));
 	if (r < 0)
 		return r;
 	self = g_new0(struct tree_snap, 1);

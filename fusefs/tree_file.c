@@ -13,7 +13,7 @@
 #include "fusefs/op.h"
 
 /* What of open(2)'s flags means something to a sandbox's file. */
-#define OPEN_FLAGS (O_ACCMODE | O_TRUNC | O_APPEND)
+#define OPEN_FLAGS (O_ACCMODE | O_TRUNC)
 
 struct tree_handle {
 	struct handle head;
@@ -35,19 +35,27 @@ struct sbx_file *tree_handle_file(struct handle *handle)
 
 pid_t tree_looker(const struct op *op)
 {
-	return op->for_size ? 0 : op_pid(op);
+	return op->for_size ? 0 : op->tid;
 }
 
-int tree_handle_getattr(struct op *op, struct handle *handle, struct sbx_attr *ret_attr)
-{
-	return sbx_file_getattr(self_of(handle)->file, &op->call, tree_looker(op), ret_attr);
-}
-
-int tree_before_stat(struct op *op, struct node *node, const char *path, pid_t pid)
+int tree_before_stat(struct op *op, struct node *node, const char *path, pid_t tid)
 {
 	struct sbx_files *files = sbx_workspace_files(node->session->ws);
 
-	return path[0] == '/' ? 0 : sbx_files_before_stat(files, &op->call, path, pid);
+	return path[0] == '/' ? 0 : sbx_files_before_stat(files, &op->call, path, tid);
+}
+
+/* A path that failed because a directory above it moved meanwhile is tried again so often. */
+#define MOVED_RETRIES 4
+
+void tree_try(struct op *op, struct tree_try *try)
+{
+	try->moves = node_moves(op->fs->nodes);
+}
+
+bool tree_try_again(struct op *op, struct tree_try *try, int r)
+{
+	return r == -ENOENT && try->moves != node_moves(op->fs->nodes) && ++try->n < MOVED_RETRIES;
 }
 
 static bool is_write(const struct handle *handle)
@@ -71,15 +79,18 @@ static ssize_t tree_read(struct op *op, struct handle *handle, void *buf, size_t
 }
 
 static ssize_t tree_write(struct op *op, struct handle *handle, const void *buf, size_t size,
-			  off_t offset)
+			  off_t offset, bool append)
 {
-	return sbx_file_write(self_of(handle)->file, &op->call, buf, size, (uint64_t)offset);
+	struct sbx_file *file = self_of(handle)->file;
+
+	return append ? sbx_file_append(file, &op->call, buf, size, (uint64_t)offset)
+		      : sbx_file_write(file, &op->call, buf, size, (uint64_t)offset);
 }
 
 static int tree_flush(struct op *op, struct handle *handle)
 {
 	settle_version(op, handle);
-	return is_write(handle) ? sbx_file_flush(self_of(handle)->file, &op->call, op_pid(op)) : 0;
+	return is_write(handle) ? sbx_file_flush(self_of(handle)->file, &op->call, op->tid) : 0;
 }
 
 static int tree_fsync(struct op *op, struct handle *handle)
@@ -153,25 +164,47 @@ static struct handle *handle_new(struct op *op, struct node *node, struct sbx_fi
 	return &self->head;
 }
 
+/*
+ * A file that was removed here is opened by the number of an open file (/proc/self/fd/3), as on a
+ * local disk. Not one whose name means something else by now: who comes by that name gets what it
+ * means, once the kernel has walked the path again for -ESTALE.
+ */
+static int open_removed(struct op *op, struct node *node, int flags, struct handle **ret_handle)
+{
+	struct handle *handle = NULL;
+	struct sbx_file *file;
+	int r = -ESTALE;
+
+	if (node_state(op->fs->nodes, node) == NODE_REMOVED)
+		handle = handle_of_node(op, node);
+	if (!handle)
+		return r;
+	r = sbx_file_open_again(self_of(handle)->file, flags & OPEN_FLAGS, op->tid, &file);
+	handle_put(op, handle);
+	if (r == 0)
+		*ret_handle = handle_new(op, node, file, flags);
+	return r;
+}
+
 int tree_open(struct op *op, struct node *node, int flags, struct handle **ret_handle)
 {
 	g_autofree char *path = NULL;
+	struct tree_try try = { 0 };
 	struct sbx_file *file;
 	struct sbx_attr attr;
-	uint64_t moves;
-	int tries = 0, r;
+	int r;
 
 	do {
 		g_clear_pointer(&path, g_free);
-		moves = node_moves(op->fs->nodes);
+		tree_try(op, &try);
 		r = node_path(op->fs->nodes, node, &path);
 		if (r < 0)
-			return -ESTALE; /* the kernel walks the path again, once */
+			return open_removed(op, node, flags, ret_handle);
 		if (path[0] == '/' && ((flags & O_ACCMODE) != O_RDONLY || (flags & O_TRUNC)))
 			return -EROFS;
-		r = sbx_ws_open(node->session->ws, &op->call, path, flags & OPEN_FLAGS, 0,
-				op_pid(op), &file, &attr);
-	} while (r == -ENOENT && moves != node_moves(op->fs->nodes) && ++tries < 4);
+		r = sbx_ws_open(node->session->ws, &op->call, path, flags & OPEN_FLAGS, 0, op->tid,
+				&file, &attr);
+	} while (tree_try_again(op, &try, r));
 	/*
 	 * Gone, though the kernel believes in the name: it asks for it and forgets it, and then
 	 * O_CREAT makes a file.
@@ -200,7 +233,7 @@ int tree_create(struct op *op, struct node *dir, const char *name, int flags, mo
 	if (path[0] == '/')
 		return -EROFS;
 	r = sbx_ws_open(dir->session->ws, &op->call, path,
-			(flags & (OPEN_FLAGS | O_EXCL)) | O_CREAT, mode & 0777, op_pid(op), &file,
+			(flags & (OPEN_FLAGS | O_EXCL)) | O_CREAT, mode & 0777, op->tid, &file,
 			&attr);
 	if (r < 0)
 		return r;

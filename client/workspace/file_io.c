@@ -145,15 +145,14 @@ static int node_drop_mtime_locked(struct sbx_node_file *node)
 	return sbx_spool_set_meta(node->spool, &meta);
 }
 
-ssize_t sbx_file_write(struct sbx_file *file, const struct sbx_call *call, const void *buf,
-		       size_t size, uint64_t offset)
+static ssize_t file_write(struct sbx_file *file, const void *buf, size_t size, uint64_t offset,
+			  bool append)
 {
 	struct sbx_node_file *node = file->node;
 	bool arm = false;
 	bool early = false;
 	int r;
 
-	(void)call;
 	if (!file->writable)
 		return -EBADF;
 	if (size == 0)
@@ -162,7 +161,7 @@ ssize_t sbx_file_write(struct sbx_file *file, const struct sbx_call *call, const
 	r = nfile_spool_locked(node, false);
 	if (r == 0)
 		r = node_drop_mtime_locked(node);
-	if (r == 0 && file->flags & O_APPEND)
+	if (r == 0 && append)
 		r = sbx_spool_append(node->spool, buf, size);
 	else if (r == 0)
 		r = sbx_spool_write(node->spool, buf, size, offset);
@@ -170,7 +169,7 @@ ssize_t sbx_file_write(struct sbx_file *file, const struct sbx_call *call, const
 		file->wrote = true;
 		nfile_changed_locked(node, true);
 		early = early_wrote_locked(node, offset, size);
-		arm = file->flags & O_APPEND && node->append_due_ms == 0 && !node->detached;
+		arm = append && node->append_due_ms == 0 && !node->detached;
 		if (arm)
 			node->append_due_ms = sbx_clock_ms() + APPEND_DELAY_MS;
 	}
@@ -181,6 +180,20 @@ ssize_t sbx_file_write(struct sbx_file *file, const struct sbx_call *call, const
 	if (early)
 		early_start(node);
 	return r < 0 ? r : (ssize_t)size;
+}
+
+ssize_t sbx_file_write(struct sbx_file *file, const struct sbx_call *call, const void *buf,
+		       size_t size, uint64_t offset)
+{
+	(void)call;
+	return file_write(file, buf, size, offset, false);
+}
+
+ssize_t sbx_file_append(struct sbx_file *file, const struct sbx_call *call, const void *buf,
+			size_t size, uint64_t offset)
+{
+	(void)call;
+	return file_write(file, buf, size, offset, true);
 }
 
 static int node_resize_locked(struct sbx_node_file *node, uint64_t size)
@@ -224,7 +237,7 @@ int sbx_file_allocate(struct sbx_file *file, const struct sbx_call *call, uint64
 
 /* Publishing ----------------------------------------------------------------------------------- */
 
-int sbx_file_flush(struct sbx_file *file, const struct sbx_call *call, pid_t pid)
+int sbx_file_flush(struct sbx_file *file, const struct sbx_call *call, pid_t tid)
 {
 	struct sbx_node_file *node = file->node;
 	bool due;
@@ -236,10 +249,7 @@ int sbx_file_flush(struct sbx_file *file, const struct sbx_call *call, pid_t pid
 	pthread_mutex_unlock(&node->lock);
 	if (!due)
 		return 0;
-	if (pid != file->opener && sbx_process_of(pid) != file->opener &&
-	    !sbx_process_is_dead(file->opener))
-		return 0;
-	return publish_wait(node, call);
+	return sbx_process_closes(tid, file->opener) ? publish_wait(node, call) : 0;
 }
 
 int sbx_file_fsync(struct sbx_file *file, const struct sbx_call *call)
@@ -281,19 +291,20 @@ int sbx_file_release(struct sbx_file *file, const struct sbx_call *call)
 
 /* Attributes ----------------------------------------------------------------------------------- */
 
-/* @pid holds unsent bytes, and is not one that watches its own file grow. */
-static bool node_stat_publishes(struct sbx_node_file *node, pid_t pid)
+/* The process of @tid holds unsent bytes, and is not one that watches its own file grow. */
+static bool node_stat_publishes(struct sbx_node_file *node, pid_t tid)
 {
-	pid_t process = sbx_process_of(pid);
 	bool publishes = false;
 
 	pthread_mutex_lock(&node->lock);
-	if (pid > 0 && nfile_is_unsent_locked(node) && node->written &&
+	if (tid > 0 && nfile_is_unsent_locked(node) && node->written &&
 	    node->stat_run < STAT_RUN_MAX) {
+		const pid_t process = sbx_process_of(tid);
+
 		for (GList *link = node->handles.head; link && !publishes; link = link->next) {
 			const struct sbx_file *file = link->data;
 
-			publishes = file->wrote && (file->opener == pid || file->opener == process);
+			publishes = file->wrote && file->opener == process;
 		}
 	}
 	if (publishes)
@@ -391,7 +402,7 @@ static bool files_have_unsent(struct sbx_files *files)
 }
 
 int sbx_files_before_stat(struct sbx_files *files, const struct sbx_call *call, const char *path,
-			  pid_t pid)
+			  pid_t tid)
 {
 	struct sbx_node_file *node;
 	struct sbx_attr attr;
@@ -412,14 +423,14 @@ int sbx_files_before_stat(struct sbx_files *files, const struct sbx_call *call, 
 	pthread_mutex_lock(&node->lock);
 	publishes = node_is_left_locked(node);
 	pthread_mutex_unlock(&node->lock);
-	if (publishes || node_stat_publishes(node, pid))
+	if (publishes || node_stat_publishes(node, tid))
 		r = publish_wait(node, call);
 	nfile_unref(node);
 	/* What could not be sent shows as it is here. */
 	return r == -EINTR ? r : 0;
 }
 
-int sbx_file_getattr(struct sbx_file *file, const struct sbx_call *call, pid_t pid,
+int sbx_file_getattr(struct sbx_file *file, const struct sbx_call *call, pid_t tid,
 		     struct sbx_attr *ret_attr)
 {
 	struct sbx_node_file *node = file->node;
@@ -428,7 +439,7 @@ int sbx_file_getattr(struct sbx_file *file, const struct sbx_call *call, pid_t p
 	bool done = true;
 	int r = 0;
 
-	if (node_stat_publishes(node, pid) && publish_wait(node, call) == -EINTR)
+	if (node_stat_publishes(node, tid) && publish_wait(node, call) == -EINTR)
 		return -EINTR;
 	pthread_mutex_lock(&node->lock);
 	if (node->detached || nfile_is_unsent_locked(node)) {
@@ -452,6 +463,19 @@ int sbx_file_getattr(struct sbx_file *file, const struct sbx_call *call, pid_t p
 		r = 0;
 	}
 	return r;
+}
+
+void sbx_file_nameless_attr(struct sbx_file *file, struct sbx_attr *ret_attr)
+{
+	struct sbx_node_file *node = file->node;
+
+	pthread_mutex_lock(&node->lock);
+	if (file->pinned)
+		sbx_content_attr(file->pinned, ret_attr);
+	else
+		nfile_local_attr_locked(node, ret_attr);
+	pthread_mutex_unlock(&node->lock);
+	ret_attr->nlink = 0;
 }
 
 /* Ride along with unsent bytes. */
@@ -495,34 +519,13 @@ static int node_setattr_apply(struct sbx_node_file *node, const struct sbx_call 
 			      const char *path, const struct sbx_setattr *change)
 {
 	struct sbx_files *files = node->files;
-	struct sbx_op_result results[3] = { 0 };
-	struct sbx_op ops[3];
-	size_t n_ops = 0;
+	struct sbx_op_result results[SBX_OP_SETATTR_MAX] = { 0 };
+	struct sbx_op ops[SBX_OP_SETATTR_MAX];
+	size_t n_ops = sbx_op_setattr(change, path, ops);
 	int r;
 
-	if (change->set & SBX_SET_SIZE)
-		ops[n_ops++] = (struct sbx_op){ .kind = SBX_DO_TRUNCATE,
-						.path = path,
-						.size = change->size_bytes };
-	if (change->set & SBX_SET_MODE)
-		ops[n_ops++] = (struct sbx_op){ .kind = SBX_DO_CHMOD,
-						.path = path,
-						.mode = change->mode & 0777 };
-	if (change->set & ~(unsigned int)(SBX_SET_SIZE | SBX_SET_MODE))
-		ops[n_ops++] = (struct sbx_op){
-			.kind = SBX_DO_UTIMENS,
-			.path = path,
-			.atime_ns = change->set & SBX_SET_ATIME_NOW ? SBX_TIME_NOW
-				    : change->set & SBX_SET_ATIME   ? change->atime_ns
-								    : SBX_TIME_OMIT,
-			.mtime_ns = change->set & SBX_SET_MTIME_NOW ? SBX_TIME_NOW
-				    : change->set & SBX_SET_MTIME   ? change->mtime_ns
-								    : SBX_TIME_OMIT,
-		};
 	if (n_ops == 0)
 		return 0;
-	for (size_t i = 1; i < n_ops; i++)
-		ops[i].flags = SBX_APPLY_AND;
 	r = sbx_names_apply(files->names, call,
 			    sbx_session_options(files->session)->mutation_timeout_ms, ops, n_ops,
 			    results);
@@ -586,7 +589,10 @@ int sbx_files_setattr(struct sbx_files *files, const struct sbx_call *call, cons
 	/* What its last writer has left may be on its way already, without this. */
 	if (left)
 		(void)publish_after(node);
-	if (!local) {
+	/* What has its path by now is another file. */
+	if (!local && !path)
+		r = -ESTALE;
+	if (!local && path) {
 		r = node_setattr_apply(node, call, path, change);
 		if (r == 0) {
 			pthread_mutex_lock(&node->lock);

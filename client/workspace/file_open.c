@@ -228,21 +228,30 @@ static int files_try_open(struct sbx_files *files, const struct sbx_call *call,
 }
 
 int sbx_files_open(struct sbx_files *files, const struct sbx_call *call, const char *path,
-		   int flags, mode_t mode, pid_t opener_pid, struct sbx_file **ret_file,
+		   int flags, mode_t mode, pid_t opener, struct sbx_file **ret_file,
+static struct sbx_file *file_new(int flags, pid_t opener)
+{
+	struct sbx_file *file = calloc(1, sizeof(*file));
+
+	if (!file)
+		return NULL;
+	file->link.data = file;
+	file->writable = (flags & O_ACCMODE) != O_RDONLY;
+	file->readable = (flags & O_ACCMODE) != O_WRONLY;
+	/* Nothing is asked of who only reads. */
+	file->opener = file->writable ? sbx_process_of(opener) : opener;
+	return file;
+}
+
 		   struct sbx_attr *ret_attr)
 {
 	struct opening opening = { .path = path, .flags = flags, .mode = mode };
-	struct sbx_file *file = calloc(1, sizeof(*file));
+	struct sbx_file *file = file_new(flags, opener);
 	int r = -EAGAIN;
 
 	if (!file)
 		return -ENOMEM;
 	sbx_files_used(files);
-	file->flags = flags;
-	file->link.data = file;
-	file->writable = (flags & O_ACCMODE) != O_RDONLY;
-	file->readable = (flags & O_ACCMODE) != O_WRONLY;
-	file->opener = file->writable ? sbx_process_of(opener_pid) : opener_pid;
 	for (int tries = 0; tries < OPEN_TRIES && r == -EAGAIN; tries++)
 		r = files_try_open(files, call, &opening, file, ret_attr);
 	if (r < 0) {
@@ -255,6 +264,37 @@ int sbx_files_open(struct sbx_files *files, const struct sbx_call *call, const c
 
 bool sbx_file_is_old(struct sbx_file *file)
 {
+int sbx_file_open_again(struct sbx_file *file, int flags, pid_t opener, struct sbx_file **ret_file)
+{
+	struct sbx_node_file *node = nfile_ref(file->node);
+	struct sbx_file *again = file_new(flags, opener);
+	bool truncates;
+	int r = 0;
+
+	if (!again) {
+		nfile_unref(node);
+		return -ENOMEM;
+	}
+	again->node = node;
+	truncates = flags & O_TRUNC && again->writable;
+	pthread_mutex_lock(&node->lock);
+	if (truncates)
+		r = nfile_restart_locked(node, 0, 0);
+	else if (file->pinned)
+		again->pinned = sbx_content_ref(file->pinned);
+	if (r == 0)
+		g_queue_push_tail_link(&node->handles, &again->link);
+	pthread_mutex_unlock(&node->lock);
+	nfile_settle_ref(node);
+	if (r < 0) {
+		free(again);
+		nfile_unref(node);
+		return r;
+	}
+	*ret_file = again;
+	return 0;
+}
+
 	struct sbx_node_file *node = file->node;
 	bool old;
 

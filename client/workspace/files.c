@@ -461,7 +461,8 @@ bool nfile_follow_locked(struct sbx_node_file *node)
 	struct sbx_attr attr;
 
 	if (node->detached || !node->has_attr ||
-	    sbx_names_remote_attr(node->files->names, node->path, &attr) < 0)
+	    sbx_names_remote_attr(node->files->names, node->path, &attr) < 0 ||
+	    !S_ISREG(attr.mode))
 		return false;
 	sbx_version_of(&node->attr, &old);
 	sbx_version_of(&attr, &new);

@@ -54,8 +54,13 @@ void sbx_files_free(struct sbx_files *files);
 
 /* sbx_ws_open(). */
 int sbx_files_open(struct sbx_files *files, const struct sbx_call *call, const char *path,
-		   int flags, mode_t mode, pid_t opener_pid, struct sbx_file **ret_file,
+		   int flags, mode_t mode, pid_t opener, struct sbx_file **ret_file,
 		   struct sbx_attr *ret_attr);
+
+/* Another open file of the one that @file is of, also when that has lost its name. @flags: O_ACCMODE
+ * and O_TRUNC. Never asks. */
+int sbx_file_open_again(struct sbx_file *file, int flags, pid_t opener,
+			struct sbx_file **ret_file);
 
 /* Identity of the content that the open file reads; equal values mean equal bytes, so the kernel's
  * pages may be kept. 0: never keep. */
@@ -72,7 +77,13 @@ ssize_t sbx_file_read(struct sbx_file *file, const struct sbx_call *call, void *
 /* Into the spool; never asks. -ENOSPC, -EFBIG from the local disk. All bytes or none. */
 ssize_t sbx_file_write(struct sbx_file *file, const struct sbx_call *call, const void *buf,
 		       size_t size, uint64_t offset);
-int sbx_file_flush(struct sbx_file *file, const struct sbx_call *call, pid_t pid);
+/* The same, to the end that the file has in the sandbox; here it shows at the end that it has here.
+ * @offset: where the caller believes that. Whether a file is appended to is said by each write: a
+ * program may change its mind (F_SETFL), and pages of a mapping are never appended. */
+ssize_t sbx_file_append(struct sbx_file *file, const struct sbx_call *call, const void *buf,
+			size_t size, uint64_t offset);
+/* @tid: the thread that closes a copy of it. */
+int sbx_file_flush(struct sbx_file *file, const struct sbx_call *call, pid_t tid);
 int sbx_file_fsync(struct sbx_file *file, const struct sbx_call *call);
 /* Publishes what is owed (waits for it at most the call's timeout; @call NULL: not at all), then
  * drops the open file in any case. The result matters only to logs. */
@@ -83,9 +94,13 @@ int sbx_file_allocate(struct sbx_file *file, const struct sbx_call *call, uint64
 /* Copied in the sandbox, no content on the wire; publishes both first. Bytes copied or -errno. */
 ssize_t sbx_file_copy_range(struct sbx_file *in, uint64_t in_offset, struct sbx_file *out,
 			    uint64_t out_offset, size_t len, const struct sbx_call *call);
-/* Attributes for getattr of a file by process @pid, 0: for none (see "When"). */
-int sbx_file_getattr(struct sbx_file *file, const struct sbx_call *call, pid_t pid,
+/* Attributes for getattr of a file by the process of thread @tid, 0: for none (see "When"). */
+int sbx_file_getattr(struct sbx_file *file, const struct sbx_call *call, pid_t tid,
 		     struct sbx_attr *ret_attr);
+
+/* Attributes of one that has lost its name: those of the version that it has, without a link. Never
+ * asks: what has its path by now may be another file. */
+void sbx_file_nameless_attr(struct sbx_file *file, struct sbx_attr *ret_attr);
 
 /* What the name operations tell and ask. None of these waits for the network but publish. */
 
@@ -96,18 +111,19 @@ bool sbx_files_any_writer(struct sbx_files *files);
 /* Where @path is to be set aside before its name goes, because an open file reads it and not all
  * its bytes are here: a new name (g_free()); NULL: it need not be. Never asks. */
 char *sbx_files_held_path(struct sbx_files *files, const char *path);
-/* Before a stat of @path by @pid (0: whoever looks its name up): publish when @pid holds unsent
- * bytes of it; and wait for what the last writer of it, or of a file in the directory @path, has
- * left to be sent when it closed it. */
+/* Before a stat of @path by the process of thread @tid (0: whoever looks its name up): publish when
+ * that holds unsent bytes of it; and wait for what the last writer of it, or of a file in the
+ * directory @path, has left to be sent when it closed it. */
 int sbx_files_before_stat(struct sbx_files *files, const struct sbx_call *call, const char *path,
-			  pid_t pid);
+			  pid_t tid);
 /* Some program uses the session: have left-over bytes sent, at most once a second. Never waits. */
 void sbx_files_used(struct sbx_files *files);
 /* Publish what is unsent of @path and below it (before rename, link, a job, …). NULL:
  * everything. */
 int sbx_files_publish(struct sbx_files *files, const struct sbx_call *call, const char *path);
 /* setattr of a file that has unsent bytes: *ret_done tells whether it rode along with them, or will
- * follow those that are on their way; else the caller applies it. */
+ * follow those that are on their way; else the caller applies it. @path NULL: as
+ * sbx_ws_setattr(). */
 int sbx_files_setattr(struct sbx_files *files, const struct sbx_call *call, const char *path,
 		      struct sbx_file *file, const struct sbx_setattr *change, bool *ret_done,
 		      struct sbx_attr *ret_attr);

@@ -99,8 +99,7 @@ struct sbx_node_file {
 struct sbx_file {
 	struct sbx_node_file *node;
 	GList link; /* in node->handles; data is the file */
-	int flags;
-	pid_t opener; /* process */
+	pid_t opener; /* the process of one for writing */
 	bool writable;
 	bool readable;
 	bool wrote; /* since the last publish */

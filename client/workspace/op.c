@@ -6,6 +6,7 @@
 #include <glib.h>
 
 #include "client/workspace/names_impl.h"
+#include "client/workspace/workspace.h"
 
 void sbx_op_results_clear(struct sbx_op_result *results, size_t n_results)
 {
@@ -126,6 +127,36 @@ static size_t content_bytes(const struct sbx_apply_content *content)
 {
 	/* base64 in lines or arguments of their own. */
 	return 128 + path_bytes(content->stage) + (content->data ? content->len / 2 * 3 : 0);
+}
+
+size_t sbx_op_setattr(const struct sbx_setattr *change, const char *path,
+		      struct sbx_op ret_ops[SBX_OP_SETATTR_MAX])
+{
+	const unsigned int times =
+		SBX_SET_ATIME | SBX_SET_ATIME_NOW | SBX_SET_MTIME | SBX_SET_MTIME_NOW;
+	size_t n = 0;
+
+	if (change->set & SBX_SET_SIZE)
+		ret_ops[n++] =
+			(struct sbx_op){ .kind = SBX_DO_TRUNCATE, .size = change->size_bytes };
+	if (change->set & SBX_SET_MODE)
+		ret_ops[n++] = (struct sbx_op){ .kind = SBX_DO_CHMOD, .mode = change->mode & 0777 };
+	if (change->set & times)
+		ret_ops[n++] = (struct sbx_op){
+			.kind = SBX_DO_UTIMENS,
+			.atime_ns = change->set & SBX_SET_ATIME_NOW ? SBX_TIME_NOW
+				    : change->set & SBX_SET_ATIME   ? change->atime_ns
+								    : SBX_TIME_OMIT,
+			.mtime_ns = change->set & SBX_SET_MTIME_NOW ? SBX_TIME_NOW
+				    : change->set & SBX_SET_MTIME   ? change->mtime_ns
+								    : SBX_TIME_OMIT,
+		};
+	for (size_t i = 0; i < n; i++) {
+		ret_ops[i].path = path;
+		if (i > 0)
+			ret_ops[i].flags = SBX_APPLY_AND;
+	}
+	return n;
 }
 
 size_t sbx_op_command_bytes(const struct sbx_op *op)

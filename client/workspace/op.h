@@ -18,6 +18,8 @@
 #include "client/apply.h"
 #include "client/attr.h"
 
+struct sbx_setattr; /* workspace.h */
+
 enum sbx_op_kind {
 	SBX_DO_MKDIR, /* path, mode */
 	SBX_DO_RMDIR, /* path */
@@ -73,6 +75,14 @@ void sbx_op_results_clear(struct sbx_op_result *results, size_t n_results);
 
 /* Encode @op: its index in @req or the negative errno of the sbx_apply_ function. */
 int sbx_op_add(struct sbx_apply_request *req, const struct sbx_op *op);
+
+/*
+ * The operations of *change on @path, each done only if the one before it was: their number, 0 when
+ * nothing is set. The size first: a mode that is set with it may forbid that.
+ */
+#define SBX_OP_SETATTR_MAX 3
+size_t sbx_op_setattr(const struct sbx_setattr *change, const char *path,
+		      struct sbx_op ret_ops[SBX_OP_SETATTR_MAX]);
 
 /* Deep copies of @n_ops operations, in one block; sbx_ops_free(). */
 struct sbx_op *sbx_ops_copy(const struct sbx_op *ops, size_t n_ops);

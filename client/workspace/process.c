@@ -56,3 +56,8 @@ bool sbx_process_is_dead(pid_t pid)
 		state++;
 	return *state == 'Z' || *state == 'X';
 }
+
+bool sbx_process_closes(pid_t tid, pid_t opener)
+{
+	return tid == opener || sbx_process_of(tid) == opener || sbx_process_is_dead(opener);
+}

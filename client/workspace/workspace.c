@@ -453,52 +453,20 @@ int sbx_ws_symlink(struct sbx_workspace *ws, const struct sbx_call *call, const 
 	return apply_for_attr(ws, call, &op, ret_attr);
 }
 
-/* The operations of a change, each only if the one before was done. */
-static size_t change_ops(const struct sbx_setattr *change, const char *path,
-			 struct sbx_op ret_ops[3])
-{
-	const unsigned int times =
-		SBX_SET_ATIME | SBX_SET_ATIME_NOW | SBX_SET_MTIME | SBX_SET_MTIME_NOW;
-	size_t n = 0;
-
-	if (change->set & SBX_SET_MODE)
-		ret_ops[n++] = (struct sbx_op){ .kind = SBX_DO_CHMOD, .mode = change->mode & 0777 };
-	if (change->set & SBX_SET_SIZE)
-		ret_ops[n++] =
-			(struct sbx_op){ .kind = SBX_DO_TRUNCATE, .size = change->size_bytes };
-	if (change->set & times) {
-		struct sbx_op op = { .kind = SBX_DO_UTIMENS,
-				     .atime_ns = SBX_TIME_OMIT,
-				     .mtime_ns = SBX_TIME_OMIT };
-
-		if (change->set & SBX_SET_ATIME)
-			op.atime_ns = change->atime_ns;
-		if (change->set & SBX_SET_MTIME)
-			op.mtime_ns = change->mtime_ns;
-		if (change->set & SBX_SET_ATIME_NOW)
-			op.atime_ns = SBX_TIME_NOW;
-		if (change->set & SBX_SET_MTIME_NOW)
-			op.mtime_ns = SBX_TIME_NOW;
-		ret_ops[n++] = op;
-	}
-	for (size_t i = 0; i < n; i++) {
-		ret_ops[i].path = path;
-		if (i > 0)
-			ret_ops[i].flags = SBX_APPLY_AND;
-	}
-	return n;
-}
-
 int sbx_ws_setattr(struct sbx_workspace *ws, const struct sbx_call *call, const char *path,
 		   struct sbx_file *file, const struct sbx_setattr *change,
 		   struct sbx_attr *ret_attr)
 {
-	struct sbx_op_result results[3] = { 0 };
-	struct sbx_op ops[3];
+	struct sbx_op_result results[SBX_OP_SETATTR_MAX] = { 0 };
+	struct sbx_op ops[SBX_OP_SETATTR_MAX];
 	size_t n_ops;
 	bool done = false;
-	int r = check_change(ws, path);
+	int r;
 
+	if (path)
+		r = check_change(ws, path);
+	else
+		r = ws->options.read_only ? -EROFS : 0;
 	if (r < 0)
 		return r;
 	if (change->set & SBX_SET_MODE && change->mode & 07000)
@@ -509,12 +477,12 @@ int sbx_ws_setattr(struct sbx_workspace *ws, const struct sbx_call *call, const 
 		return -EOPNOTSUPP;
 	/* Given to whom it belongs, as archivers do between write and close: nothing is sent for
 	 * that, so that mode and times, which come next, ride along with the bytes. */
-	if (change->set == 0)
+	if (path && change->set == 0)
 		return sbx_names_stat(ws->names, call, path, SBX_STAT_TTL, ret_attr, NULL, NULL);
 	r = sbx_files_setattr(ws->files, call, path, file, change, &done, ret_attr);
 	if (r < 0 || done)
 		return r;
-	n_ops = change_ops(change, path, ops);
+	n_ops = sbx_op_setattr(change, path, ops);
 	if (n_ops == 0)
 		return sbx_names_stat(ws->names, call, path, SBX_STAT_TTL, ret_attr, NULL, NULL);
 	r = sbx_names_apply(ws->names, call, mutation_timeout_ms(ws), ops, n_ops, results);
@@ -536,8 +504,7 @@ int sbx_ws_statfs(struct sbx_workspace *ws, const struct sbx_call *call, struct 
 /* Open files and the rest ------------------------------------------------------------------ */
 
 int sbx_ws_open(struct sbx_workspace *ws, const struct sbx_call *call, const char *path, int flags,
-		mode_t mode, pid_t opener_pid, struct sbx_file **ret_file,
-		struct sbx_attr *ret_attr)
+		mode_t mode, pid_t opener, struct sbx_file **ret_file, struct sbx_attr *ret_attr)
 {
 	int r = sbx_path_check(path);
 
@@ -557,7 +524,7 @@ int sbx_ws_open(struct sbx_workspace *ws, const struct sbx_call *call, const cha
 		if (r < 0)
 			return r;
 	}
-	return sbx_files_open(ws->files, call, path, flags, mode, opener_pid, ret_file, ret_attr);
+	return sbx_files_open(ws->files, call, path, flags, mode, opener, ret_file, ret_attr);
 }
 
 void sbx_ws_pending(struct sbx_workspace *ws, size_t *ret_files, uint64_t *ret_bytes)

@@ -131,7 +131,8 @@ struct sbx_setattr {
 	int64_t mtime_ns;
 };
 /* @file (may be NULL): the open file that the caller holds; a change of a file with unsent bytes
- * rides along with them. */
+ * rides along with them. @path NULL: that file has no name any more, @file is needed; what it has
+ * here is changed, and -ESTALE where only the sandbox could. */
 int sbx_ws_setattr(struct sbx_workspace *ws, const struct sbx_call *call, const char *path,
 		   struct sbx_file *file, const struct sbx_setattr *change,
 		   struct sbx_attr *ret_attr);
@@ -142,13 +143,12 @@ int sbx_ws_statfs(struct sbx_workspace *ws, const struct sbx_call *call, struct 
 /* Open files: see files.h for what each promises ------------------------------------------- */
 
 /*
- * Open or create @path. @flags: O_ACCMODE, O_CREAT, O_EXCL, O_TRUNC, O_APPEND count. @opener_pid:
- * whose FLUSH publishes (kernel.md). A FIFO, socket or device: -ENXIO; a directory: -EISDIR; a
- * symbolic link: -ELOOP. *ret_created may be NULL.
+ * Open or create @path. @flags: O_ACCMODE, O_CREAT, O_EXCL, O_TRUNC count. @opener: the thread that
+ * opens; a FLUSH by its process publishes (kernel.md). A FIFO, socket or device: -ENXIO; a
+ * directory: -EISDIR; a symbolic link: -ELOOP.
  */
 int sbx_ws_open(struct sbx_workspace *ws, const struct sbx_call *call, const char *path, int flags,
-		mode_t mode, pid_t opener_pid, struct sbx_file **ret_file,
-		struct sbx_attr *ret_attr);
+		mode_t mode, pid_t opener, struct sbx_file **ret_file, struct sbx_attr *ret_attr);
 
 /* Unsent bytes of the session: number of files and bytes, never asks. */
 void sbx_ws_pending(struct sbx_workspace *ws, size_t *ret_files, uint64_t *ret_bytes);

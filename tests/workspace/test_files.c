@@ -264,6 +264,12 @@ static void test_patch(void **state)
 	close_all(&f);
 }
 
+static void append(struct fixture *f, struct sbx_file *file, const char *text, uint64_t offset)
+{
+	assert_int_equal(sbx_file_append(file, &f->rig.call, text, strlen(text), offset),
+			 strlen(text));
+}
+
 static void test_append(void **state)
 {
 	struct fixture f;
@@ -277,8 +283,8 @@ static void test_append(void **state)
 	open_with(&f, tools_args(state), 1000);
 	save(&f, "log", data);
 	before = requests(&f);
-	file = open_file(&f, "log", O_WRONLY | O_APPEND);
-	write_at(&f, file, "mine\n", 16 << 20);
+	file = open_file(&f, "log", O_WRONLY);
+	append(&f, file, "mine\n", 16 << 20);
 	/* The sandbox's program is faster. */
 	rig_sh(&f.rig, "echo theirs >>log");
 	assert_int_equal(sbx_file_getattr(file, &f.rig.call, 1, &attr), 0);
@@ -289,8 +295,8 @@ static void test_append(void **state)
 	assert_int_equal(len, (16 << 20) + 12);
 	assert_string_equal(after + (16 << 20), "theirs\nmine\n");
 	/* One that stays open is sent by itself. */
-	file = open_file(&f, "log", O_WRONLY | O_APPEND);
-	write_at(&f, file, "later\n", 0);
+	file = open_file(&f, "log", O_WRONLY);
+	append(&f, file, "later\n", 0);
 	for (int i = 0; i < 60 && pending(&f) > 0; i++)
 		g_usleep(100000);
 	assert_int_equal(pending(&f), 0);
@@ -544,12 +550,12 @@ static void test_append_in_doubt(void **state)
 
 	open_with(&f, tools_args(state), 1000);
 	save(&f, "log", "one\n");
-	file = open_file(&f, "log", O_WRONLY | O_APPEND);
-	write_at(&f, file, "two\n", 4);
+	file = open_file(&f, "log", O_WRONLY);
+	append(&f, file, "two\n", 4);
 	rig_fault(&f.rig, "exec:*:drop\n");
 	assert_true(sbx_file_flush(file, &f.rig.call, getpid()) < 0);
 	assert_remote(&f, "log", "one\ntwo\n");
-	write_at(&f, file, "three\n", 8);
+	append(&f, file, "three\n", 8);
 	set_attributes(&f, "log", file, SBX_SET_MODE | SBX_SET_MTIME);
 	rig_fault(&f.rig, "exec:*:status=500\n");
 	(void)sbx_file_release(file, &f.rig.call);
@@ -648,8 +654,8 @@ static void test_no_exec(void **state)
 	got = read_all(&f, "big", &len);
 	assert_int_equal(len, 3 << 20);
 	assert_memory_equal(got, data, len);
-	file = open_file(&f, "f", O_WRONLY | O_APPEND);
-	write_at(&f, file, "+more", 0);
+	file = open_file(&f, "f", O_WRONLY);
+	append(&f, file, "+more", 0);
 	close_file(&f, file);
 	assert_remote(&f, "f", "plain+more");
 	file = open_file(&f, "big", O_RDWR);
