@@ -20,14 +20,10 @@
 /* A status is for eyes; the whole command is in meta.json. */
 #define COMMAND_SHOWN_BYTES 1000
 
-/* What a node of the directory holds. */
-struct jobdir {
-	struct session_job *job; /* a reference */
-};
-
+/* A node of the directory holds a reference to its job. */
 struct session_job *jobdir_job(const struct node *dir)
 {
-	return ((const struct jobdir *)dir->data)->job;
+	return dir->data;
 }
 
 static char *shown_command(const char *command)
@@ -269,28 +265,16 @@ int jobdir_enter(struct op *op, struct node *dir, const char *name, struct sessi
 		 struct entry *ret_entry)
 {
 	struct entry entry = { .entry_valid_ms = op->fs->config.ttl_ms };
-	struct jobdir *data = g_new0(struct jobdir, 1);
+	/* As long as it is this job, it is this node: programs stand in the directory. */
 	const struct node_spec spec = {
 		.class = &jobdir_class,
 		.session = dir->session,
-		.data = data,
+		.data = job,
 		.type = S_IFDIR,
 	};
 	int r;
 
-	data->job = session_job_ref(job);
 	r = node_enter(op->fs->nodes, dir, name, &spec, &entry.node);
-	if (r == 0 && jobdir_job(entry.node) != job) {
-		/* Another job had this name. */
-		node_removed(op->fs->nodes, dir, name);
-		node_forget(op->fs->nodes, entry.node->id, 1);
-		node_put(op->fs->nodes, entry.node);
-		r = node_enter(op->fs->nodes, dir, name, &spec, &entry.node);
-	}
-	if (r < 0 || entry.node->data != data) {
-		session_job_unref(data->job);
-		g_free(data);
-	}
 	if (r < 0)
 		return r;
 	(void)jobdir_class.getattr(op, entry.node, &entry.st, &entry.attr_valid_ms);
@@ -298,12 +282,14 @@ int jobdir_enter(struct op *op, struct node *dir, const char *name, struct sessi
 	return 0;
 }
 
+static void jobdir_began(struct node *node)
+{
+	session_job_ref(node->data);
+}
+
 static void jobdir_ended(struct node *node)
 {
-	struct jobdir *data = node->data;
-
-	session_job_unref(data->job);
-	g_free(data);
+	session_job_unref(node->data);
 }
 
 static int jobdir_lookup(struct op *op, struct node *dir, const char *name, struct entry *ret_entry)
@@ -394,5 +380,6 @@ const struct node_class jobdir_class = {
 	.rename = jobdir_rename,
 	.create = jobdir_create,
 	.list = jobdir_list,
+	.began = jobdir_began,
 	.ended = jobdir_ended,
 };

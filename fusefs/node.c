@@ -148,6 +148,8 @@ static struct node *node_new_locked(struct node_table *table, const struct node_
 	node->parent = parent;
 	if (parent)
 		parent->refs++;
+	if (node->class->began)
+		node->class->began(node);
 	g_hash_table_add(table->by_id, node);
 	return node;
 }

@@ -48,7 +48,7 @@ struct node {
 	uint64_t id;
 	const struct node_class *class;
 	struct fsession *session; /* a reference; NULL: of the mount */
-	void *data; /* of the class, which ends it (node_class.ended) */
+	void *data; /* of the class, which begins and ends it (node_class.began, ended) */
 	struct node *parent; /* [t] a reference; NULL: the root */
 	char *name; /* [t] */
 	const char *base_path; /* paths begin here, with this: "", "/", "a/b"; NULL: they do not */
@@ -97,7 +97,8 @@ void node_put(struct node_table *table, struct node *node);
 /*
  * The node of @name in @parent, as @spec describes it: found, or made, in one critical section.
  * Counts one lookup, which the caller takes back with node_forget() when the kernel did not take
- * the reply, and gives a reference. -ENOMEM: @spec->data stays the caller's.
+ * the reply, and gives a reference. A node that has the class, session, type and data of @spec is
+ * the same; a new one calls node_class.began. -ENOMEM: @spec->data stays the caller's.
  */
 int node_enter(struct node_table *table, struct node *parent, const char *name,
 	       const struct node_spec *spec, struct node **ret_node);

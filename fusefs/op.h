@@ -194,6 +194,8 @@ struct node_class {
 	int (*list)(struct op *op, struct node *dir, struct dirsnap **ret_snap);
 	int (*fsyncdir)(struct op *op, struct node *dir);
 	int (*statfs)(struct op *op, struct node *node, struct statvfs *ret_st);
+	/* The first of a node: takes what node->data borrowed so far. Under the table's lock. */
+	void (*began)(struct node *node);
 	/* The last of a node: frees node->data. */
 	void (*ended)(struct node *node);
 };
