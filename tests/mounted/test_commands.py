@@ -146,6 +146,26 @@ def test_signals(host, number):
     ended(job)
 
 
+def test_ctrl_c_while_the_output_is_faster_than_its_reader(host):
+    """There is no pause between two pieces of the log, and the signal counts all the same."""
+    _, session = host
+    process = subprocess.Popen([sbxfs_path(), "exec", session, "--", "sh", "-c",
+                                "while :; do head -c 500000 /dev/zero; sleep 0.05; done"], stdout=subprocess.PIPE,
+                               stderr=subprocess.DEVNULL)
+    try:
+        os.read(process.stdout.fileno(), 4096)
+        time.sleep(2)  # much is there then
+        process.send_signal(signal.SIGINT)
+        (identity,) = ids(session)
+        job = session / "jobs" / identity
+        wait_for(lambda: os.read(process.stdout.fileno(), 4096) and
+                 status(job)["state"] == "cancelled", 10)
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
 def test_nobody_reads_the_output(host):
     _, session = host
     done = subprocess.run(
