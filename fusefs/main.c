@@ -113,12 +113,6 @@ static int run_prepare(struct run *run)
 	if (r != EXIT_OK)
 		return r;
 
-	if (options->token_file && options->token_file[0] != '/') {
-		char *absolute = g_canonicalize_filename(options->token_file, NULL);
-
-		g_free(options->token_file);
-		options->token_file = absolute;
-	}
 	r = sbx_endpoint_parse(options->endpoint, &run->endpoint, &reason);
 	if (r < 0)
 		return run_fail(EXIT_USAGE, g_strdup_printf("ENDPOINT: %s", reason ? reason : ""));
@@ -133,13 +127,9 @@ static int run_prepare(struct run *run)
 				g_strdup_printf("%s: %s", options->token_file, g_strerror(-r)));
 	if (sbx_token_exposed(run->token))
 		fprintf(stderr, "sbxfs: warning: %s can be read by others\n", options->token_file);
-	r = mountpoint_prepare(options->mountpoint, &message);
+	r = mountpoint_prepare(options->mountpoint, &run->real_mountpoint, &message);
 	if (r < 0)
 		return run_fail(EXIT_MOUNT, message);
-	run->real_mountpoint = realpath(options->mountpoint, NULL);
-	if (!run->real_mountpoint)
-		return run_fail(EXIT_MOUNT,
-				g_strdup_printf("%s: %s", options->mountpoint, g_strerror(errno)));
 	r = sbx_statedir_open(options->state_dir, options->cache_dir, run->endpoint->dir_name,
 			      &run->statedir, &message);
 	if (r < 0)
@@ -274,9 +264,10 @@ static int run_mount(struct run *run)
 	struct fs_config config = {
 		.uid = options->uid,
 		.gid = options->gid,
-		.umask = options->has_umask ? options->umask : 0,
+		.umask = options->umask,
 		.ttl_ms = options->ttl_ms,
 		.timeout_ms = options->timeout_ms,
+		.mutation_timeout_ms = run_mutation_timeout_ms(options),
 		.allow_other = options->allow_other,
 		.read_only = options->read_only,
 		.use_exec = options->use_exec,
@@ -323,7 +314,7 @@ static int run_mount(struct run *run)
 	if (!run->fuse)
 		return run_fail(EXIT_USAGE, NULL);
 	hush_begin(&hush);
-	r = fuse_session_mount(run->fuse, options->mountpoint);
+	r = fuse_session_mount(run->fuse, run->real_mountpoint);
 	said = hush_end(&hush);
 	if (r < 0) {
 		fuse_session_destroy(run->fuse);
@@ -458,7 +449,7 @@ static void run_done(struct run *run)
 	sbx_token_free(run->token);
 	sbx_endpoint_free(run->endpoint);
 	g_free(run->token_text);
-	free(run->real_mountpoint);
+	g_free(run->real_mountpoint);
 	options_free(run->options);
 }
 

@@ -73,36 +73,62 @@ static int mountpoint_drop(const char *path)
 	return 0;
 }
 
-int mountpoint_prepare(const char *path, char **ret_message)
+/*
+ * As mountinfo has it. What is mounted there may be dead, and then it can't be looked at: not a
+ * component is but those above it, and what a link itself says.
+ */
+static char *mountpoint_real(const char *path)
 {
-	struct stat st;
-	int fd, r = 0;
+	g_autofree char *dir = g_path_get_dirname(path), *name = g_path_get_basename(path);
+	g_autofree char *trimmed = g_build_filename(dir, name, NULL);
+	char *real = realpath(trimmed, NULL), *copy;
 
-	if (stat(path, &st) < 0) {
-		r = -errno;
-		/* What the kernel says depends on whether it was dead or was torn down. */
-		if ((r == -ENOTCONN || r == -ECONNABORTED) && mountpoint_is_ours(path)) {
-			r = mountpoint_drop(path);
-			if (r < 0) {
-				*ret_message = g_strdup_printf("%s: a dead mount is in the way and "
-							       "can't be removed: %s",
-							       path, g_strerror(-r));
-				return r;
-			}
-			if (stat(path, &st) < 0)
-				r = -errno;
+	if (!real) {
+		g_autofree char *real_dir = realpath(dir, NULL);
+
+		return real_dir ? g_build_filename(real_dir, name, NULL) : g_strdup(path);
+	}
+	copy = g_strdup(real);
+	free(real);
+	return copy;
+}
+
+/* stat(2) of the directory to mount on, when a dead mount of ours is out of the way. */
+static int mountpoint_stat(const char *path, struct stat *ret_st, char **ret_message)
+{
+	int r = stat(path, ret_st) < 0 ? -errno : 0;
+
+	/* What the kernel says depends on whether it was dead or was torn down. */
+	if ((r == -ENOTCONN || r == -ECONNABORTED) && mountpoint_is_ours(path)) {
+		r = mountpoint_drop(path);
+		if (r < 0) {
+			*ret_message = g_strdup_printf("%s: a dead mount is in the way and "
+						       "can't be removed: %s",
+						       path, g_strerror(-r));
+			return r;
 		}
+		r = stat(path, ret_st) < 0 ? -errno : 0;
 	}
-	if (r < 0) {
+	if (r < 0)
 		*ret_message = g_strdup_printf("%s: %s", path, g_strerror(-r));
+	return r;
+}
+
+int mountpoint_prepare(const char *path, char **ret_real, char **ret_message)
+{
+	g_autofree char *real = mountpoint_real(path);
+	struct stat st;
+	int fd, r;
+
+	r = mountpoint_stat(real, &st, ret_message);
+	if (r < 0)
 		return r;
-	}
 	if (!S_ISDIR(st.st_mode)) {
-		*ret_message = g_strdup_printf("%s: not a directory", path);
+		*ret_message = g_strdup_printf("%s: not a directory", real);
 		return -ENOTDIR;
 	}
-	if (mountpoint_is_ours(path)) {
-		*ret_message = g_strdup_printf("%s: sbxfs is mounted there already", path);
+	if (mountpoint_is_ours(real)) {
+		*ret_message = g_strdup_printf("%s: sbxfs is mounted there already", real);
 		return -EBUSY;
 	}
 	fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);
@@ -115,5 +141,6 @@ int mountpoint_prepare(const char *path, char **ret_message)
 		return r;
 	}
 	close(fd);
+	*ret_real = g_steal_pointer(&real);
 	return 0;
 }

@@ -8,10 +8,11 @@
 #define SBX_FUSEFS_MOUNTPOINT_H
 
 /*
- * Make sure that @path is a directory that can be mounted on, and that FUSE is there. A mount of
- * type fuse.sbxfs on it whose daemon is gone (-ENOTCONN) is unmounted lazily. 0, or a negative
- * errno with one line for the user in *ret_message (g_free).
+ * Make sure that @path (absolute) is a directory that can be mounted on, and that FUSE is there. A
+ * mount of type fuse.sbxfs on it whose daemon is gone (-ENOTCONN) is unmounted lazily. 0 and the
+ * path without symbolic links, as mountinfo has it, or a negative errno with one line for the user
+ * in *ret_message. g_free() either.
  */
-int mountpoint_prepare(const char *path, char **ret_message);
+int mountpoint_prepare(const char *path, char **ret_real, char **ret_message);
 
 #endif

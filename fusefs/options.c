@@ -25,6 +25,7 @@
  * option. */
 enum option_key {
 	KEY_STRING,
+	KEY_PATH,
 	KEY_SECONDS,
 	KEY_COUNT,
 	KEY_SIZE,
@@ -46,63 +47,62 @@ struct option_row {
 	const char *name;
 	enum option_key key;
 	size_t offset;
-	size_t has_offset; /* of the bool that says it was given; 0: none */
 };
 
 #define AT(field) offsetof(struct options, field)
 
 static const struct option_row option_rows[] = {
-	{ "token_file", KEY_STRING, AT(token_file), 0 },
-	{ "cacert", KEY_STRING, AT(cacert), 0 },
-	{ "cert", KEY_STRING, AT(cert), 0 },
-	{ "key", KEY_STRING, AT(key), 0 },
-	{ "proxy", KEY_STRING, AT(proxy), 0 },
-	{ "noproxy", KEY_STRING, AT(noproxy), 0 },
-	{ "insecure_http", KEY_FLAG, AT(insecure_http), 0 },
-	{ "delay_connect", KEY_FLAG, AT(delay_connect), 0 },
-	{ "max_conn", KEY_COUNT, AT(max_conn), 0 },
-	{ "timeout", KEY_SECONDS, AT(timeout_ms), 0 },
-	{ "ttl", KEY_SECONDS, AT(ttl_ms), 0 },
-	{ "attach", KEY_ATTACH, 0, 0 },
-	{ "noprobe", KEY_FLAG, AT(noprobe), 0 },
-	{ "exec", KEY_EXEC, 0, 0 },
-	{ "subtree", KEY_STRING, AT(subtree), 0 },
-	{ "symlinks", KEY_SYMLINKS, 0, 0 },
-	{ "state_dir", KEY_STRING, AT(state_dir), 0 },
-	{ "cache_dir", KEY_STRING, AT(cache_dir), 0 },
-	{ "cache_size", KEY_SIZE, AT(cache_size_bytes), 0 },
-	{ "nocache_disk", KEY_NOFLAG, AT(cache_on_disk), 0 },
-	{ "uid", KEY_ID, AT(uid), AT(has_uid) },
-	{ "gid", KEY_ID, AT(gid), AT(has_gid) },
-	{ "umask", KEY_MODE, AT(umask), AT(has_umask) },
-	{ "allow_other", KEY_PASSED, AT(allow_other), 0 },
-	{ "ro", KEY_PASSED, AT(read_only), 0 },
-	{ "jobs_root", KEY_STRING, AT(jobs_root), 0 },
-	{ "jobs_keep", KEY_COUNT, AT(jobs_keep), 0 },
-	{ "keepawake", KEY_KEEPAWAKE, 0, 0 },
-	{ "autopersist", KEY_SECONDS, AT(autopersist_ms), 0 },
-	{ "autopersist_keep", KEY_COUNT, AT(autopersist_keep), 0 },
-	{ "keepawake_interval", KEY_SECONDS, AT(keepawake_interval_ms), 0 },
-	{ "keepawake_quiet", KEY_SECONDS, AT(keepawake_quiet_ms), 0 },
-	{ "keepawake_recent", KEY_SECONDS, AT(keepawake_recent_ms), 0 },
-	{ "log_level", KEY_LOG_LEVEL, 0, 0 },
-	{ "token", KEY_TOKEN, 0, 0 },
-	{ "password", KEY_TOKEN, 0, 0 },
+	{ "token_file", KEY_PATH, AT(token_file) },
+	{ "cacert", KEY_PATH, AT(cacert) },
+	{ "cert", KEY_PATH, AT(cert) },
+	{ "key", KEY_PATH, AT(key) },
+	{ "proxy", KEY_STRING, AT(proxy) },
+	{ "noproxy", KEY_STRING, AT(noproxy) },
+	{ "insecure_http", KEY_FLAG, AT(insecure_http) },
+	{ "delay_connect", KEY_FLAG, AT(delay_connect) },
+	{ "max_conn", KEY_COUNT, AT(max_conn) },
+	{ "timeout", KEY_SECONDS, AT(timeout_ms) },
+	{ "ttl", KEY_SECONDS, AT(ttl_ms) },
+	{ "attach", KEY_ATTACH, 0 },
+	{ "noprobe", KEY_FLAG, AT(noprobe) },
+	{ "exec", KEY_EXEC, 0 },
+	{ "subtree", KEY_STRING, AT(subtree) },
+	{ "symlinks", KEY_SYMLINKS, 0 },
+	{ "state_dir", KEY_STRING, AT(state_dir) },
+	{ "cache_dir", KEY_STRING, AT(cache_dir) },
+	{ "cache_size", KEY_SIZE, AT(cache_size_bytes) },
+	{ "nocache_disk", KEY_NOFLAG, AT(cache_on_disk) },
+	{ "uid", KEY_ID, AT(uid) },
+	{ "gid", KEY_ID, AT(gid) },
+	{ "umask", KEY_MODE, AT(umask) },
+	{ "allow_other", KEY_PASSED, AT(allow_other) },
+	{ "ro", KEY_PASSED, AT(read_only) },
+	{ "jobs_root", KEY_STRING, AT(jobs_root) },
+	{ "jobs_keep", KEY_COUNT, AT(jobs_keep) },
+	{ "keepawake", KEY_KEEPAWAKE, 0 },
+	{ "autopersist", KEY_SECONDS, AT(autopersist_ms) },
+	{ "autopersist_keep", KEY_COUNT, AT(autopersist_keep) },
+	{ "keepawake_interval", KEY_SECONDS, AT(keepawake_interval_ms) },
+	{ "keepawake_quiet", KEY_SECONDS, AT(keepawake_quiet_ms) },
+	{ "keepawake_recent", KEY_SECONDS, AT(keepawake_recent_ms) },
+	{ "log_level", KEY_LOG_LEVEL, 0 },
+	{ "token", KEY_TOKEN, 0 },
+	{ "password", KEY_TOKEN, 0 },
 	/* Of mount(8) and fstab; they mean nothing to a filesystem. */
-	{ "_netdev", KEY_IGNORED, 0, 0 },
-	{ "auto", KEY_IGNORED, 0, 0 },
-	{ "noauto", KEY_IGNORED, 0, 0 },
-	{ "user", KEY_IGNORED, 0, 0 },
-	{ "users", KEY_IGNORED, 0, 0 },
-	{ "owner", KEY_IGNORED, 0, 0 },
-	{ "nouser", KEY_IGNORED, 0, 0 },
-	{ "nofail", KEY_IGNORED, 0, 0 },
-	{ "defaults", KEY_IGNORED, 0, 0 },
+	{ "_netdev", KEY_IGNORED, 0 },
+	{ "auto", KEY_IGNORED, 0 },
+	{ "noauto", KEY_IGNORED, 0 },
+	{ "user", KEY_IGNORED, 0 },
+	{ "users", KEY_IGNORED, 0 },
+	{ "owner", KEY_IGNORED, 0 },
+	{ "nouser", KEY_IGNORED, 0 },
+	{ "nofail", KEY_IGNORED, 0 },
+	{ "defaults", KEY_IGNORED, 0 },
 	/* Always nosuid and nodev, whatever is asked. */
-	{ "suid", KEY_IGNORED, 0, 0 },
-	{ "dev", KEY_IGNORED, 0, 0 },
-	{ "nosuid", KEY_IGNORED, 0, 0 },
-	{ "nodev", KEY_IGNORED, 0, 0 },
+	{ "suid", KEY_IGNORED, 0 },
+	{ "dev", KEY_IGNORED, 0 },
+	{ "nosuid", KEY_IGNORED, 0 },
+	{ "nodev", KEY_IGNORED, 0 },
 };
 
 struct parse_state {
@@ -243,6 +243,18 @@ static int parse_attach(struct parse_state *state, const char *value)
 	return 0;
 }
 
+/* What is relative to the directory that we are started in: the background has another. */
+static char *absolute_path(const char *path)
+{
+	g_autofree char *here = NULL;
+
+	/* Behind a link ".." leads elsewhere than the text says. */
+	if (!strstr(path, ".."))
+		return g_canonicalize_filename(path, NULL);
+	here = g_get_current_dir();
+	return path[0] == '/' ? g_strdup(path) : g_build_filename(here, path, NULL);
+}
+
 static int parse_row(struct parse_state *state, const struct option_row *row, const char *value)
 {
 	static const char *const exec_words[] = { "no", "auto", NULL };
@@ -258,6 +270,10 @@ static int parse_row(struct parse_state *state, const struct option_row *row, co
 	case KEY_STRING:
 		g_free(*(char **)field);
 		*(char **)field = g_strdup(value);
+		break;
+	case KEY_PATH:
+		g_free(*(char **)field);
+		*(char **)field = absolute_path(value);
 		break;
 	case KEY_SECONDS:
 		return parse_seconds(state, row->name, value, (int64_t *)field);
@@ -307,8 +323,6 @@ static int parse_row(struct parse_state *state, const struct option_row *row, co
 	case KEY_IGNORED:
 		break;
 	}
-	if (row->has_offset)
-		*((bool *)((char *)options + row->has_offset)) = true;
 	return 0;
 }
 
@@ -395,6 +409,7 @@ static int parse_arg(void *data, const char *arg, int key, struct fuse_args *out
 static int options_check(struct options *options, unsigned int n_args, char **ret_message)
 {
 	const char *endpoint = getenv("SBX_ENDPOINT");
+	g_autofree char *given = NULL;
 
 	if (n_args == 1 && endpoint && endpoint[0]) {
 		options->mountpoint = g_steal_pointer(&options->endpoint);
@@ -406,12 +421,8 @@ static int options_check(struct options *options, unsigned int n_args, char **re
 					: "ENDPOINT and MOUNTPOINT are missing; see sbxfs -h");
 		return -EINVAL;
 	}
-	if (options->mountpoint[0] != '/') {
-		char *absolute = g_canonicalize_filename(options->mountpoint, NULL);
-
-		g_free(options->mountpoint);
-		options->mountpoint = absolute;
-	}
+	given = options->mountpoint;
+	options->mountpoint = absolute_path(given);
 	if (!options->timeout_ms) {
 		*ret_message = g_strdup("-o timeout=0: must be more than zero");
 		return -EINVAL;

@@ -39,7 +39,7 @@ struct options {
 	bool show_help;
 	bool show_version;
 
-	char *token_file;
+	char *token_file; /* it and the next three: absolute or NULL */
 	char *cacert, *cert, *key;
 	char *proxy, *noproxy;
 	bool insecure_http;
@@ -58,7 +58,6 @@ struct options {
 	uint64_t cache_size_bytes;
 	bool cache_on_disk;
 
-	bool has_uid, has_gid, has_umask;
 	uid_t uid;
 	gid_t gid;
 	mode_t umask;

@@ -33,13 +33,14 @@ class Command:
         self.mnt.mkdir()
         self.dirs = f"state_dir={work}/state,cache_dir={work}/cache"
 
-    def __call__(self, endpoint, options="", *, mnt=None, args=(), env=None, wrapper=(), **fields):
+    def __call__(self, endpoint, options="", *, mnt=None, args=(), env=None, wrapper=(),
+                 cwd="/", **fields):
         words = [self.dirs, options] if options else [self.dirs]
         line = [*wrapper, sbxfs_path(), *args, "-o", ",".join(words),
                 *([endpoint] if endpoint else []), mnt or self.mnt]
         clean = {name: value for name, value in os.environ.items()
                  if not name.lower().endswith("_proxy") and not name.startswith("SBX_")}
-        return subprocess.run([str(word) for word in line], cwd="/", env={**clean, **(env or {})},
+        return subprocess.run([str(word) for word in line], cwd=cwd, env={**clean, **(env or {})},
                               stdin=subprocess.DEVNULL, capture_output=True, text=True,
                               timeout=scale(30), check=False, **fields)
 
@@ -440,3 +441,61 @@ def test_a_second_mount_works_beside(start_sbxd, start_mount):
     assert not is_running(pid)
     (two / "dev1/fs/g").write_text("still")
     assert (two / "dev1/fs/g").read_text() == "still"
+
+
+@pytest.mark.core
+@pytest.mark.parametrize("spelled", ["{mnt}/", "{work}//mnt", "{work}/./mnt", "{work}/link",
+                                     "{work}/up/mnt", "{work}/deep/../mnt"])
+def test_a_mount_point_by_another_name(command, start_sbxd, spelled):
+    """It is known what is mounted there, alive or dead."""
+    server = start_sbxd()
+    (command.work / "link").symlink_to("mnt")
+    (command.work / "up").symlink_to(".")
+    (command.work / "deep").mkdir()
+    given = spelled.format(mnt=command.mnt, work=command.work)
+    try:
+        assert command(server.url, mnt=given).returncode == 0
+        done = command(server.url, mnt=given)
+        assert done.returncode == MOUNT and "mounted there already" in done.stderr, done
+        (command.mnt / "dev1").mkdir()
+        (pid,) = find_by_argument(sbxfs_path(), given)
+        os.kill(pid, signal.SIGKILL)
+        wait_for(lambda: not is_running(pid), 10)
+        done = command(server.url, mnt=given)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "dev1" in os.listdir(command.mnt)
+        with open("/proc/self/mountinfo") as table:
+            assert sum(f" {command.mnt} " in line for line in table) == 1
+    finally:
+        while is_mounted(command.mnt):
+            subprocess.run(["fusermount3", "-uz", command.mnt], check=True)
+        wait_for(lambda: not find_by_argument(sbxfs_path(), given), 15)
+
+
+def test_files_named_in_options_may_be_relative(command, start_sbxd, authority):
+    """Also for a mount in the background, which stands in another directory."""
+    server = start_sbxd(token="t1")
+    cert, key = authority.issue("localhost")
+    own_cert, own_key = authority.issue("client")
+    token = command.work / "token"
+    token.touch(mode=0o600)
+    token.write_text("t1\n")
+    for name, file in (("ca.pem", authority.cert), ("c.pem", own_cert), ("k.pem", own_key)):
+        (command.work / name).write_bytes(file.read_bytes())
+    options = "cacert=ca.pem,cert=./c.pem,key=k.pem,token_file=token"
+    with TlsTerminator(server.port, cert, key, client_ca=authority.cert) as tls:
+        done = command(tls.url(), options, mnt="mnt", cwd=command.work)
+        assert (done.returncode, done.stderr) == (0, "")
+        (command.mnt / "dev1").mkdir()
+        assert "dev1" in os.listdir(command.mnt)
+        subprocess.run(["fusermount3", "-u", command.mnt], check=True)
+        wait_for(lambda: not find_by_argument(sbxfs_path(), "mnt"), 15)
+
+
+@pytest.mark.root
+def test_a_mount_that_the_kernel_does_not_take(command, start_sbxd):
+    """The first exchange with the kernel fails: that is no success."""
+    line = command.refused(MOUNT, start_sbxd().url, wrapper=[
+        "strace", "-f", "-o", "/dev/null", "-P", "/dev/fuse", "-e", "trace=read",
+        "-e", "inject=read:error=ENODEV"])
+    assert str(command.mnt) in line and "No such device" in line

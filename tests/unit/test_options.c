@@ -54,7 +54,6 @@ static void test_values(void **state)
 			 0);
 	assert_int_equal(options->timeout_ms, 2500);
 	assert_int_equal(options->ttl_ms, 0);
-	assert_true(options->has_uid);
 	assert_int_equal(options->uid, 12345);
 	assert_int_equal(options->umask, 077);
 	assert_false(options->use_exec);
