@@ -38,6 +38,7 @@ struct fs_config {
 	mode_t umask; /* taken from every mode under fs/ */
 	int64_t ttl_ms;
 	int64_t timeout_ms; /* longest wait without progress */
+	int64_t mutation_timeout_ms; /* the same of what locks a directory in the kernel meanwhile */
 	bool allow_other;
 	bool read_only;
 	bool use_exec;

@@ -205,6 +205,11 @@ static int run_attach(struct run *run)
 	return EXIT_OK;
 }
 
+static int64_t run_mutation_timeout_ms(const struct options *options)
+{
+	return MIN(options->timeout_ms, MUTATION_TIMEOUT_MS);
+}
+
 /* The layers below FUSE; threads and libcurl begin here. */
 static int run_connect(struct run *run)
 {
@@ -221,7 +226,7 @@ static int run_connect(struct run *run)
 	};
 	struct sbx_sessions_options sessions = {
 		.timeout_ms = options->timeout_ms,
-		.mutation_timeout_ms = MIN(options->timeout_ms, MUTATION_TIMEOUT_MS),
+		.mutation_timeout_ms = run_mutation_timeout_ms(options),
 		.probe_unknown = !options->noprobe,
 	};
 	const char *reason = NULL;

@@ -26,6 +26,25 @@ int op_errno(int r)
 	return error > 0 && error < 512 ? error : EIO;
 }
 
+/* Whatever it waits for, the directory (or the file) is locked in the kernel meanwhile. */
+static bool is_mutation(enum op_kind kind)
+{
+	switch (kind) {
+	case OP_SETATTR:
+	case OP_MKNOD:
+	case OP_MKDIR:
+	case OP_UNLINK:
+	case OP_RMDIR:
+	case OP_SYMLINK:
+	case OP_RENAME:
+	case OP_LINK:
+	case OP_CREATE:
+		return true;
+	default:
+		return false;
+	}
+}
+
 static int begin(struct op *op, fuse_req_t req, fuse_ino_t ino, enum op_kind kind, bool always)
 {
 	struct fs *fs = fuse_req_userdata(req);
@@ -52,7 +71,8 @@ static int begin(struct op *op, fuse_req_t req, fuse_ino_t ino, enum op_kind kin
 	if (r < 0)
 		return r;
 	op->call.cancel = op->interrupt.cancel;
-	op->call.stall_timeout_ms = fs->config.timeout_ms;
+	op->call.stall_timeout_ms =
+		is_mutation(kind) ? fs->config.mutation_timeout_ms : fs->config.timeout_ms;
 	return 0;
 }
 
