@@ -532,6 +532,11 @@ int sbx_jobs_list(struct sbx_jobs *jobs, const struct sbx_call *call, char ***re
 	return 0;
 }
 
+int sbx_jobs_list_now(struct sbx_jobs *jobs, const struct sbx_call *call)
+{
+	return jobs_refresh_list(jobs, call, sbx_clock_ms());
+}
+
 static struct sbx_job *jobs_known(struct sbx_jobs *jobs, const char *id)
 {
 	struct sbx_job *job;

@@ -101,6 +101,8 @@ int sbx_jobs_start(struct sbx_jobs *jobs, const struct sbx_call *call,
 /* Ids of the session's jobs, oldest first, NULL at the end, g_strfreev(); as old as the workspace's
  * ttl at most. When the session can't be asked: what is known, 0 all the same if anything is. */
 int sbx_jobs_list(struct sbx_jobs *jobs, const struct sbx_call *call, char ***ret_ids);
+/* Have what is known of all of them no older than this call. */
+int sbx_jobs_list_now(struct sbx_jobs *jobs, const struct sbx_call *call);
 /* A new reference. -ENOENT: there is none (asked when the list is older than ttl). */
 int sbx_jobs_find(struct sbx_jobs *jobs, const struct sbx_call *call, const char *id,
 		  struct sbx_job **ret_job);

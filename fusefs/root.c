@@ -246,12 +246,33 @@ static int root_mkdir(struct op *op, struct node *dir, const char *name, mode_t 
 	return r < 0 ? r : enter_session(op, dir, name, session, ret_entry);
 }
 
-static int root_rmdir(struct op *op, struct node *dir, const char *name)
+/* Is nothing in it that would be lost? As it is now: another client may use it too. */
+static int check_unused(struct op *op, struct fsession *fsession)
 {
 	struct sbx_listing *listing;
-	struct fsession *fsession;
 	uint64_t bytes;
 	size_t files;
+	int r;
+
+	sbx_ws_pending(fsession->ws, &files, &bytes);
+	if (files > 0)
+		return -EBUSY;
+	sbx_ws_refresh(fsession->ws);
+	r = sbx_ws_list(fsession->ws, &op->call, "", &listing);
+	if (r == -ESTALE)
+		return 0; /* it is gone already: what is left is its name */
+	if (r < 0)
+		return r;
+	r = listing->n_entries > 0 ? -ENOTEMPTY : 0;
+	sbx_listing_unref(listing);
+	if (r == 0)
+		r = session_jobs_any_running(fsession->jobs, &op->call);
+	return r > 0 ? -EBUSY : r;
+}
+
+static int root_rmdir(struct op *op, struct node *dir, const char *name)
+{
+	struct fsession *fsession;
 	int r;
 
 	if (synth_find(&root_table, name))
@@ -259,28 +280,13 @@ static int root_rmdir(struct op *op, struct node *dir, const char *name)
 	r = fsessions_find(op->fs->fsessions, name, &fsession);
 	if (r < 0)
 		return r;
-	sbx_ws_pending(fsession->ws, &files, &bytes);
-	if (files > 0) {
-		r = -EBUSY;
-		goto out;
-	}
-	r = sbx_ws_list(fsession->ws, &op->call, "", &listing);
-	if (r == 0) {
-		if (listing->n_entries > 0)
-			r = -ENOTEMPTY;
-		else if (session_jobs_any_running(fsession->jobs, &op->call))
-			r = -EBUSY;
-		sbx_listing_unref(listing);
-	} else if (r == -ESTALE) {
-		r = 0; /* it is gone already: what is left is its name */
-	}
+	r = check_unused(op, fsession);
 	if (r == 0)
 		r = sbx_sessions_delete(op->fs->parts.sessions, &op->call, name);
 	if (r == 0) {
 		fsessions_drop(op->fs->fsessions, fsession->session);
 		node_removed(op->fs->nodes, dir, name);
 	}
-out:
 	fsession_unref(fsession);
 	return r;
 }

@@ -126,19 +126,21 @@ void session_jobs_leave(struct session_jobs *jobs)
 	pthread_mutex_unlock(&jobs->lock);
 }
 
-bool session_jobs_any_running(struct session_jobs *jobs, const struct sbx_call *call)
+int session_jobs_any_running(struct session_jobs *jobs, const struct sbx_call *call)
 {
 	struct sbx_jobs *below;
-	bool running;
-	char **ids;
+	int r;
 
-	if (session_jobs_enter(jobs, &below) < 0)
-		return false;
-	if (call && sbx_jobs_list(below, call, &ids) == 0)
-		g_strfreev(ids);
-	running = sbx_jobs_any_running(below);
+	r = session_jobs_enter(jobs, &below);
+	if (r < 0)
+		return r;
+	if (call)
+		r = sbx_jobs_list_now(below, call);
+	/* Without exec there are none. */
+	if (r == 0 || r == -EOPNOTSUPP)
+		r = sbx_jobs_any_running(below);
 	session_jobs_leave(jobs);
-	return running;
+	return r;
 }
 
 /* The entry of @job, whose reference is taken over. */

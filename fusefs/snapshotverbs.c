@@ -76,16 +76,18 @@ int snapshot_verb_autopersist(struct verb_run *run)
 static int check_unused(struct verb_run *run)
 {
 	struct fsession *fsession = run->session;
+	int r;
 
 	if (sbx_files_any_writer(sbx_workspace_files(fsession->ws))) {
 		run->result = g_strdup("a file is open for writing");
 		return -EBUSY;
 	}
-	if (session_jobs_any_running(fsession->jobs, &run->call)) {
+	r = session_jobs_any_running(fsession->jobs, &run->call);
+	if (r > 0) {
 		run->result = g_strdup("a job runs");
-		return -EBUSY;
+		r = -EBUSY;
 	}
-	return 0;
+	return r;
 }
 
 int snapshot_verb_hydrate(struct verb_run *run)
