@@ -102,7 +102,7 @@ static void *daemon_take_signals(void *arg)
 {
 	struct daemon *daemon = arg;
 	sigset_t set;
-	int number, seen = 0;
+	int number;
 
 	ending_signals(&set);
 	sigaddset(&set, SIGUSR2); /* sent by daemon_unwatch_signals() */
@@ -112,8 +112,7 @@ static void *daemon_take_signals(void *arg)
 			continue;
 		if (number == SIGUSR2)
 			return NULL;
-		if (seen++ == 0)
-			daemon->on_end(daemon->arg);
+		daemon->on_end(daemon->arg);
 	}
 }
 

@@ -5,7 +5,7 @@
  * the shell has its prompt back when the mount works, and the exit status says why it does not.
  *
  * Signals: SIGTERM, SIGINT and SIGHUP are blocked in every thread and taken by one thread of
- * daemon's own, which calls the given function once, at the first of them.
+ * daemon's own, which calls the given function at each of them.
  *
  * One instance a process; called from main's thread only.
  */
@@ -37,7 +37,7 @@ void daemon_report(struct daemon *daemon, int status);
 /* Block the ending signals in this thread and those started later. */
 void daemon_block_signals(void);
 
-/* Start the thread that takes them; @on_end runs in it at the first. 0 or -errno. */
+/* Start the thread that takes them; @on_end runs in it at each. 0 or -errno. */
 int daemon_watch_signals(struct daemon *daemon, void (*on_end)(void *arg), void *arg);
 void daemon_unwatch_signals(struct daemon *daemon);
 

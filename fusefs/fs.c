@@ -15,7 +15,6 @@
 #include "client/workspace/workspace.h"
 #include "fusefs/fsession.h"
 #include "fusefs/interrupt.h"
-#include "fusefs/negotiate.h"
 #include "fusefs/node.h"
 #include "fusefs/op.h"
 #include "fusefs/park.h"
@@ -217,9 +216,6 @@ int fs_loop(struct fs *fs, struct fuse_session *se)
 	/* libfuse takes the size of its threads' stacks from the environment only. */
 	snprintf(stack, sizeof(stack), "%d", FS_THREAD_STACK_BYTES);
 	(void)setenv("FUSE_THREAD_STACK", stack, 1);
-	r = negotiate(se);
-	if (r < 0)
-		return r;
 	config = fuse_loop_cfg_create();
 	if (!config)
 		return -ENOMEM;

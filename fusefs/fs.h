@@ -112,8 +112,8 @@ size_t fs_sync_all(struct fs *fs, int64_t timeout_ms);
 void fs_pending(struct fs *fs, size_t *ret_files, uint64_t *ret_bytes);
 
 /*
- * Serve @se, which is mounted, until it ends: 1,024 threads at most, started as they are needed.
- * Call with the signals that end the program blocked. Returns what fuse_session_loop_mt() does,
+ * Serve @se, which is mounted and negotiated (negotiate.h), until it ends: 1,024 threads at most,
+ * started as they are needed. Call with the signals that end the program blocked. Returns what fuse_session_loop_mt() does,
  * when all that waited is answered; fs_stop() was called then.
  */
 int fs_loop(struct fs *fs, struct fuse_session *se);

@@ -17,12 +17,16 @@
 
 #define TICK_MIN_MS 100
 #define TICK_MAX_MS 5000
+/* A server that answers, but goes on for ever, must not keep the command from ending. */
+#define UNMOUNT_MS 300000
 
 struct keeper {
 	struct fs *fs;
 	struct keeper_options options;
 	int64_t tick_ms;
-	struct sbx_cancel *cancel;
+	struct sbx_cancel *cancel; /* ends the thread, and what it asks */
+	struct sbx_cancel *give_up; /* the same of keeper_unmount() */
+	int64_t deadline_ms; /* of what is asked; 0: none */
 	pthread_t thread;
 	bool running;
 };
@@ -37,6 +41,7 @@ static struct sbx_call call_of(const struct keeper *keeper)
 	return (struct sbx_call){
 		.cancel = keeper->cancel,
 		.stall_timeout_ms = keeper->fs->config.timeout_ms,
+		.deadline_ms = keeper->deadline_ms,
 		.background = true,
 	};
 }
@@ -89,7 +94,7 @@ static void keep_session(const struct keeper *keeper, struct fsession *fsession)
 	at_risk = is_at_risk(keeper, fsession);
 	if (now_ms >= seen_ms + options->interval_ms &&
 	    (options->keep_all || at_risk ||
-	     (options->keep_jobs && session_jobs_any_running(fsession->jobs, NULL))))
+	     (options->keep_jobs && session_jobs_any_running(fsession->jobs, NULL) > 0)))
 		keep_awake(keeper, fsession);
 	unsaved = use_ms > fsession->kept_use_ms && !keeper->fs->config.read_only;
 	if (!unsaved)
@@ -137,8 +142,9 @@ int keeper_new(struct fs *fs, const struct keeper_options *options, struct keepe
 	keeper->options = *options;
 	keeper->tick_ms = CLAMP(shortest_ms / 4, TICK_MIN_MS, TICK_MAX_MS);
 	keeper->cancel = sbx_cancel_new(NULL);
-	if (!keeper->cancel) {
-		g_free(keeper);
+	keeper->give_up = sbx_cancel_new(NULL);
+	if (!keeper->cancel || !keeper->give_up) {
+		keeper_free(keeper);
 		return -ENOMEM;
 	}
 	if (pthread_create(&keeper->thread, NULL, keeper_run, keeper) != 0) {
@@ -175,15 +181,18 @@ static void save_session(const struct keeper *keeper, struct fsession *fsession)
 
 void keeper_unmount(struct keeper *keeper)
 {
-	struct sbx_cancel *fresh = sbx_cancel_new(NULL);
-
-	if (!keeper || !fresh) {
-		sbx_cancel_unref(fresh);
+	if (!keeper)
 		return;
-	}
 	sbx_cancel_unref(keeper->cancel);
-	keeper->cancel = fresh;
+	keeper->cancel = sbx_cancel_ref(keeper->give_up);
+	keeper->deadline_ms = sbx_clock_ms() + UNMOUNT_MS;
 	each_session(keeper, save_session);
+}
+
+void keeper_give_up(struct keeper *keeper)
+{
+	if (keeper)
+		sbx_cancel_fire(keeper->give_up);
 }
 
 void keeper_free(struct keeper *keeper)
@@ -192,5 +201,6 @@ void keeper_free(struct keeper *keeper)
 		return;
 	keeper_stop(keeper);
 	sbx_cancel_unref(keeper->cancel);
+	sbx_cancel_unref(keeper->give_up);
 	g_free(keeper);
 }

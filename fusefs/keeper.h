@@ -40,8 +40,13 @@ int keeper_new(struct fs *fs, const struct keeper_options *options, struct keepe
 
 /* Ends the thread; what it waits for is given up. NULL is allowed. */
 void keeper_stop(struct keeper *keeper);
-/* After keeper_stop(), at unmount: persist what is at risk and has changed. */
+/*
+ * After keeper_stop(), at unmount: persist what is at risk and has changed. Takes five minutes at
+ * most for all sessions together, and ends at keeper_give_up(), which may have come before. NULL is
+ * allowed to both.
+ */
 void keeper_unmount(struct keeper *keeper);
+void keeper_give_up(struct keeper *keeper); /* from any thread */
 void keeper_free(struct keeper *keeper); /* NULL is allowed */
 
 #endif

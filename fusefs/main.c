@@ -33,6 +33,7 @@
 #include "fusefs/keeper.h"
 #include "fusefs/log.h"
 #include "fusefs/mountpoint.h"
+#include "fusefs/negotiate.h"
 #include "fusefs/ops.h"
 #include "fusefs/options.h"
 #include "fusefs/version.h"
@@ -68,6 +69,7 @@ struct run {
 	struct fuse_session *fuse;
 	struct keeper *keeper; /* NULL: there is none */
 	pthread_t main_thread;
+	bool told_to_end; /* atomic; the next signal gives up what is done at the end */
 	struct sbx_cancel *ending; /* stops the maintainer; NULL: there is none */
 	pthread_t maintainer;
 };
@@ -308,6 +310,8 @@ static int run_mount(struct run *run)
 				g_strdup_printf("-o subtree=%s: no such session is known; make it "
 						"in a mount of the whole, or use -o attach",
 						options->subtree));
+	if (r < 0 && !options->subtree)
+		return run_fail(EXIT_MOUNT, g_strdup(g_strerror(-r)));
 	if (r < 0)
 		return run_fail(
 			r == -EINVAL ? EXIT_USAGE : EXIT_MOUNT,
@@ -335,11 +339,15 @@ static void wake_main(int number)
 	(void)number;
 }
 
-/* SIGTERM and its like: free all that wait, then have the loop end. */
+/* SIGTERM and its like: free all that wait, then have the loop end. Again: hurry. */
 static void run_end(void *arg)
 {
 	struct run *run = arg;
 
+	if (__atomic_exchange_n(&run->told_to_end, true, __ATOMIC_ACQ_REL)) {
+		keeper_give_up(run->keeper);
+		return;
+	}
 	fuse_session_exit(run->fuse);
 	fs_stop(run->fs);
 	/* The loop's main thread sleeps until a signal is handled in it. */
@@ -396,6 +404,8 @@ static int run_serve(struct run *run)
 
 	run->main_thread = pthread_self();
 	(void)sigaction(SIGUSR1, &wake, NULL);
+	log_open(run->options->log_level, run->options->foreground, run->token);
+	run_keep(run);
 	r = daemon_watch_signals(&run->daemon, run_end, run);
 	if (r < 0)
 		return run_fail(EXIT_MOUNT, g_strdup(g_strerror(-r)));
@@ -404,13 +414,21 @@ static int run_serve(struct run *run)
 		sbx_cancel_unref(run->ending);
 		run->ending = NULL;
 	}
-	log_open(run->options->log_level, run->options->foreground, run->token);
+	/* Who waits for the command may use the mount at once. */
+	r = negotiate(run->fuse);
+	if (r < 0) {
+		daemon_unwatch_signals(&run->daemon);
+		return run_fail(EXIT_MOUNT,
+				g_strdup_printf("%s: the kernel does not take the mount: %s",
+						run->options->mountpoint, g_strerror(-r)));
+	}
 	daemon_report(&run->daemon, EXIT_OK);
 	log_line(LOG_LEVEL_INFO, "%s mounted on %s", run->endpoint->text, run->options->mountpoint);
-	run_keep(run);
-	(void)fs_loop(run->fs, run->fuse);
+	r = fs_loop(run->fs, run->fuse);
+	if (r < 0)
+		log_line(LOG_LEVEL_ERROR, "%s: %s", run->options->mountpoint, g_strerror(-r));
+	__atomic_store_n(&run->told_to_end, true, __ATOMIC_RELEASE);
 	keeper_stop(run->keeper);
-	daemon_unwatch_signals(&run->daemon);
 	/* Nothing hangs on us while the rest is sent. */
 	fuse_session_unmount(run->fuse);
 	unsent = fs_sync_all(run->fs, run->options->timeout_ms);
@@ -420,8 +438,9 @@ static int run_serve(struct run *run)
 			 "mount",
 			 unsent, sbx_statedir_path(run->statedir));
 	keeper_unmount(run->keeper);
+	daemon_unwatch_signals(&run->daemon);
 	log_line(LOG_LEVEL_INFO, "%s unmounted", run->options->mountpoint);
-	return EXIT_OK;
+	return r < 0 ? EXIT_MOUNT : EXIT_OK;
 }
 
 static void run_done(struct run *run)

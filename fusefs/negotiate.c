@@ -72,6 +72,8 @@ static int answer_through_pipe(struct fuse_session *se, const struct fuse_buf *r
 	}
 	if (write(fd, answer, (size_t)n) < 0)
 		r = -errno;
+	else if (word_at(answer, ANSWER_ERROR_OFFSET) != 0)
+		r = -EPROTO;
 out:
 	if (real >= 0)
 		close(real);
@@ -96,6 +98,9 @@ int negotiate(struct fuse_session *se)
 		fuse_session_process_buf(se, &request);
 		r = 0;
 	}
+	/* What libfuse can't work with it answers with an error, and ends. */
+	if (r == 0 && fuse_session_exited(se))
+		r = -EPROTO;
 	free(request.mem);
 	return r;
 }

@@ -16,7 +16,8 @@ struct fuse_session;
 
 /*
  * Serve the INIT of @se, which is mounted and has no thread yet. Blocks until the kernel sends it,
- * which it does at once. 0, or a negative errno: -ENODEV, unmounted meanwhile.
+ * which it does at once. 0, or a negative errno: -ENODEV, unmounted meanwhile; -EPROTO, libfuse
+ * and the kernel don't agree.
  */
 int negotiate(struct fuse_session *se);
 
