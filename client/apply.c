@@ -439,7 +439,9 @@ int sbx_apply_save(struct sbx_apply_request *req, const char *path,
 	if (how->mode != SBX_MODE_KEEP && how->mode > 0777)
 		draft.error = -EINVAL;
 	draft_name(&draft, path);
-	draft_add(&draft, how->flags & SBX_APPLY_EXCL ? "1" : "0");
+	draft_add(&draft, how->flags & SBX_APPLY_EXCL	 ? "1"
+			  : how->flags & SBX_APPLY_EMPTY ? "2"
+							 : "0");
 	draft_add(&draft, how->flags & SBX_APPLY_IN_PLACE ? "1" : "0");
 	if (how->mode == SBX_MODE_KEEP)
 		draft_add(&draft, "-");

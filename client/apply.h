@@ -42,6 +42,8 @@
 #define SBX_APPLY_NOREPLACE 0x2u
 /* save, place: the name must be new, else EEXIST */
 #define SBX_APPLY_EXCL 0x4u
+/* save, place: nothing has the name, or an empty regular file, else EEXIST */
+#define SBX_APPLY_EMPTY 0x10u
 /* save, place: write into the existing file instead of replacing it (made when missing) */
 #define SBX_APPLY_IN_PLACE 0x8u
 
@@ -138,7 +140,7 @@ struct sbx_apply_how {
  * The whole content of a regular file: staged and renamed into place, owner kept, mode kept or
  * set. A file with several links, and one that can't be replaced so, is written in place. Staged
  * content is consumed; EIO when its size is not content->len. EISDIR for a directory; a link, FIFO
- * or the like of that name is replaced. SBX_APPLY_EXCL: EEXIST.
+ * or the like of that name is replaced. SBX_APPLY_EXCL, SBX_APPLY_EMPTY: EEXIST.
  */
 int sbx_apply_save(struct sbx_apply_request *req, const char *path,
 		   const struct sbx_apply_content *content, const struct sbx_apply_how *how);

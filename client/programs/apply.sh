@@ -67,6 +67,13 @@ free() {
 	return 1
 }
 
+# blank FILE: whether nothing has that name, or an empty file.
+blank() {
+	[ -L "$1" ] || [ -s "$1" ] || { [ -e "$1" ] && [ ! -f "$1" ]; } || return 0
+	E=!EEXIST
+	return 1
+}
+
 # bare FILE: makes it anew and empty by the shell alone, never over an old one.
 bare() {
 	set -C
@@ -487,8 +494,9 @@ over() {
 	fi
 }
 
-# do_save PATH EXCL IN_PLACE MODE ATIME MTIME HELD SIZE STAGE [KIND ARG...]: MODE "-" keeps it.
-# STAGE 0: the content is in the arguments; else in a staged file that must have SIZE.
+# do_save PATH EXCL IN_PLACE MODE ATIME MTIME HELD SIZE STAGE [KIND ARG...]: EXCL 1: nothing has that
+# name; 2: or an empty file. MODE "-" keeps it. STAGE 0: the content is in the arguments; else in a
+# staged file that must have SIZE.
 do_save() {
 	eval "p=\$q$1 t=\$q$9"
 	excl=$2 inplace=$3 ask=$4 mode=$4 atime=$5 mtime=$6 held=$7 size=$8 stage=$9
@@ -498,7 +506,10 @@ do_save() {
 		E=!EISDIR
 		return 1
 	fi
-	[ "$excl" -eq 0 ] || free "$p" || return
+	case $excl in
+	1) free "$p" || return ;;
+	2) blank "$p" || return ;;
+	esac
 	parent "$p"
 	if [ -f "$p" ] && [ ! -L "$p" ]; then
 		old=1

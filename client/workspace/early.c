@@ -153,7 +153,8 @@ bool early_wrote_locked(struct sbx_node_file *node, uint64_t offset, uint64_t le
 	}
 	if (node->early_tried || sbx_spool_meta(node->spool)->kind != SBX_SPOOL_WHOLE ||
 	    layout->size_bytes < EARLY_BYTES || layout->log_bytes != layout->size_bytes ||
-	    offset + len != layout->size_bytes || node->publishing || node->detached ||
+	    layout->append_start != SBX_NO_APPEND || offset + len != layout->size_bytes ||
+	    node->publishing || node->detached ||
 	    sbx_names_probe_cached(node->files->names) == NULL)
 		return false;
 	node->early_tried = true;

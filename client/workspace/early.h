@@ -3,8 +3,8 @@
  *
  * A file that is written from its beginning on, and has grown to EARLY_BYTES, is on its way to a
  * staging name from then on; when it is published only the rest has to follow. Whatever does not
- * fit that (a change of what has left, a truncation, a pause of EARLY_PAUSE_MS, any failure)
- * ends it without harm: the publish then sends all by itself.
+ * fit that (an append, a change of what has left, a truncation, a pause of EARLY_PAUSE_MS, any
+ * failure) ends it without harm: the publish then sends all by itself.
  *
  * Locking: everything is under node->lock (files_impl.h).
  */

@@ -134,14 +134,14 @@ ssize_t sbx_file_read(struct sbx_file *file, const struct sbx_call *call, void *
 
 /* Writing -------------------------------------------------------------------------------------- */
 
-/* A write sets the time of modification: one that was set before no longer counts. */
-static int node_drop_mtime_locked(struct sbx_node_file *node)
+/* What the spool says no longer counts: @flags of it. */
+static int node_drop_locked(struct sbx_node_file *node, unsigned int flags)
 {
 	struct sbx_spool_meta meta = *sbx_spool_meta(node->spool);
 
-	if (!(meta.flags & SBX_SPOOL_MTIME))
+	if (!(meta.flags & flags))
 		return 0;
-	meta.flags &= ~(unsigned int)SBX_SPOOL_MTIME;
+	meta.flags &= ~flags;
 	return sbx_spool_set_meta(node->spool, &meta);
 }
 
@@ -158,9 +158,13 @@ static ssize_t file_write(struct sbx_file *file, const void *buf, size_t size, u
 	if (size == 0)
 		return 0;
 	pthread_mutex_lock(&node->lock);
+	/* What is appended to a file just made goes to its end, whatever that is by then. */
+	if (append)
+		node->fresh = false;
 	r = nfile_spool_locked(node, false);
+	/* A write sets the time of modification: one that was set before no longer counts. */
 	if (r == 0)
-		r = node_drop_mtime_locked(node);
+		r = node_drop_locked(node, SBX_SPOOL_MTIME);
 	if (r == 0 && append)
 		r = sbx_spool_append(node->spool, buf, size);
 	else if (r == 0)
@@ -198,10 +202,14 @@ ssize_t sbx_file_append(struct sbx_file *file, const struct sbx_call *call, cons
 
 static int node_resize_locked(struct sbx_node_file *node, uint64_t size)
 {
+	unsigned int dropped = SBX_SPOOL_MTIME;
 	int r = nfile_spool_locked(node, false);
 
+	/* Who cuts the file wants nothing of it that he has not written. */
+	if (r == 0 && (size == 0 || size < sbx_spool_layout(node->spool)->size_bytes))
+		dropped |= SBX_SPOOL_ADDS;
 	if (r == 0)
-		r = node_drop_mtime_locked(node);
+		r = node_drop_locked(node, dropped);
 	if (r == 0)
 		r = sbx_spool_truncate(node->spool, size);
 	early_stop_locked(node);

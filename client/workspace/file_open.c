@@ -156,11 +156,13 @@ static int opening_enter_locked(struct sbx_node_file *node, const struct sbx_cal
 	sbx_content_unref(file->pinned);
 	file->pinned = NULL;
 	if (opening->made)
-		node->fresh = true;
+		node->fresh = opening->attr.size == 0;
 	if (!node->spool && !node->has_attr && !opening->looked)
 		return -EAGAIN; /* it was removed meanwhile */
 	if (!node->spool && !node->has_attr)
-		return nfile_restart_locked(node, SBX_SPOOL_NEW, opening->mode);
+		return nfile_restart_locked(
+			node, SBX_SPOOL_NEW | (opening->flags & O_TRUNC ? 0 : SBX_SPOOL_ADDS),
+			opening->mode);
 	if (opening->flags & O_TRUNC && file->writable && !opening->made)
 		return nfile_restart_locked(node, 0, 0);
 	if (file->readable &&
@@ -227,8 +229,6 @@ static int files_try_open(struct sbx_files *files, const struct sbx_call *call,
 	return r;
 }
 
-int sbx_files_open(struct sbx_files *files, const struct sbx_call *call, const char *path,
-		   int flags, mode_t mode, pid_t opener, struct sbx_file **ret_file,
 static struct sbx_file *file_new(int flags, pid_t opener)
 {
 	struct sbx_file *file = calloc(1, sizeof(*file));
@@ -243,6 +243,8 @@ static struct sbx_file *file_new(int flags, pid_t opener)
 	return file;
 }
 
+int sbx_files_open(struct sbx_files *files, const struct sbx_call *call, const char *path,
+		   int flags, mode_t mode, pid_t opener, struct sbx_file **ret_file,
 		   struct sbx_attr *ret_attr)
 {
 	struct opening opening = { .path = path, .flags = flags, .mode = mode };
@@ -262,8 +264,6 @@ static struct sbx_file *file_new(int flags, pid_t opener)
 	return 0;
 }
 
-bool sbx_file_is_old(struct sbx_file *file)
-{
 int sbx_file_open_again(struct sbx_file *file, int flags, pid_t opener, struct sbx_file **ret_file)
 {
 	struct sbx_node_file *node = nfile_ref(file->node);
@@ -295,6 +295,8 @@ int sbx_file_open_again(struct sbx_file *file, int flags, pid_t opener, struct s
 	return 0;
 }
 
+bool sbx_file_is_old(struct sbx_file *file)
+{
 	struct sbx_node_file *node = file->node;
 	bool old;
 

@@ -313,8 +313,10 @@ static void spool_meta_for(const struct sbx_node_file *node, bool attr_only,
 	if (node->detached)
 		ret_meta->flags |= SBX_SPOOL_ORPHAN;
 	/* A file made by an exclusive creation is filled as a whole. */
-	if ((node->fresh && !attr_only) || !node->has_attr)
+	if ((node->fresh && !attr_only) || !node->has_attr) {
 		ret_meta->kind = SBX_SPOOL_WHOLE;
+		ret_meta->flags |= SBX_SPOOL_ADDS;
+	}
 }
 
 int nfile_spool_locked(struct sbx_node_file *node, bool attr_only)
@@ -327,7 +329,7 @@ int nfile_spool_locked(struct sbx_node_file *node, bool attr_only)
 		return 0;
 	/* Mode and times were set before the first byte. */
 	if (node->spool)
-		return nfile_restart_locked(node, 0, 0);
+		return nfile_restart_locked(node, SBX_SPOOL_ADDS, 0);
 	spool_meta_for(node, attr_only, &meta);
 	r = sbx_spool_create(files->spool_dirfd, sbx_session_tag(files->session), node->path, &meta,
 			     &node->spool);
@@ -408,6 +410,9 @@ void nfile_set_attr_locked(struct sbx_node_file *node, const struct sbx_attr *at
 			sbx_content_unref(node->content);
 			node->content = NULL;
 		}
+		/* Somebody has written to it, or it is another. */
+		node->fresh =
+			node->fresh && attr->size == 0 && old.dev == new.dev &&old.ino == new.ino;
 	}
 	node->attr = *attr;
 	node->has_attr = true;
@@ -461,8 +466,7 @@ bool nfile_follow_locked(struct sbx_node_file *node)
 	struct sbx_attr attr;
 
 	if (node->detached || !node->has_attr ||
-	    sbx_names_remote_attr(node->files->names, node->path, &attr) < 0 ||
-	    !S_ISREG(attr.mode))
+	    sbx_names_remote_attr(node->files->names, node->path, &attr) < 0 || !S_ISREG(attr.mode))
 		return false;
 	sbx_version_of(&node->attr, &old);
 	sbx_version_of(&attr, &new);

@@ -136,7 +136,7 @@ void nfile_settle_ref(struct sbx_node_file *node);
 /* Begin unsent bytes: the spool a change goes to. @attr_only: of mode and times, which leaves a
  * file that was just made the one that it is. */
 int nfile_spool_locked(struct sbx_node_file *node, bool attr_only);
-/* All content is new from here on. @flags: SBX_SPOOL_NEW or 0, @mode of a new file. */
+/* All content is new from here on. @flags: SBX_SPOOL_NEW, SBX_SPOOL_ADDS, @mode of a new file. */
 int nfile_restart_locked(struct sbx_node_file *node, unsigned int flags, mode_t mode);
 /* @attr was seen. Where that is another version, those that read the old one keep it. */
 void nfile_set_attr_locked(struct sbx_node_file *node, const struct sbx_attr *attr);

@@ -74,11 +74,11 @@ static int publish_base_locked(struct sbx_node_file *node, const struct sbx_call
 }
 
 /*
- * The sandbox has @view: as @attr (NULL: not known). What was written since stays, as changes of
- * that; else the content moves to the cache and the spool goes.
+ * The sandbox has @view, as @result says. What was written since stays, as changes of that; else the
+ * content moves to the cache and the spool goes.
  */
 static void publish_settle(struct sbx_node_file *node, const char *path,
-			   const struct sbx_spool_view *view, const struct sbx_attr *attr)
+			   const struct sbx_spool_view *view, const struct sbx_sent *result)
 {
 	struct sbx_files *files = node->files;
 	struct sbx_content *content = NULL;
@@ -87,10 +87,10 @@ static void publish_settle(struct sbx_node_file *node, const char *path,
 	struct sbx_version sent = { 0 };
 	struct sbx_version now;
 
-	if (attr)
-		sbx_version_of(attr, &sent);
-	if (attr && view->meta.kind == SBX_SPOOL_WHOLE)
-		content = sbx_contents_adopt(files->contents, path, attr, view);
+	if (result->known)
+		sbx_version_of(&result->attr, &sent);
+	if (result->known && result->whole)
+		content = sbx_contents_adopt(files->contents, path, &result->attr, view);
 	pthread_mutex_lock(&node->lock);
 	old = node->content;
 	/* publish_note_locked() has told of it, and it may have been changed since. */
@@ -138,7 +138,7 @@ static int publish_view_locked(struct sbx_node_file *node, struct sbx_spool_view
 		  : sbx_spool_view(node->spool, ret_view);
 	if (r < 0)
 		return r;
-	if (!again && meta.kind == SBX_SPOOL_PATCH &&
+	if (!again && (meta.kind == SBX_SPOOL_PATCH || meta.flags & SBX_SPOOL_ADDS) &&
 	    ret_view->layout.append_start != SBX_NO_APPEND) {
 		sbx_random_hex(meta.attempt_id, SBX_ATTEMPT_ID_CHARS);
 		meta.attempt_end = ret_view->log_end;
@@ -249,7 +249,7 @@ static void publish_attempt(struct sbx_node_file *node)
 	publish_note_locked(node, seq, r, &sent);
 	pthread_mutex_unlock(&node->lock);
 	if (r == 0)
-		publish_settle(node, publishing.path, &view, sent.known ? &sent.attr : NULL);
+		publish_settle(node, publishing.path, &view, &sent);
 	else if (first_failure && r != -ECANCELED)
 		sbx_errlog_note(sbx_session_errors(files->session), "publish", publishing.path, r,
 				"unsent bytes are kept and will be sent again");

@@ -228,6 +228,8 @@ static void save_init(const struct sbx_sending *sending, struct sbx_op *op)
 {
 	const struct sbx_spool_meta *meta = &sending->view->meta;
 
+	if (meta->flags & SBX_SPOOL_ADDS)
+		op->flags |= meta->flags & SBX_SPOOL_NEW ? SBX_APPLY_EXCL : SBX_APPLY_EMPTY;
 	if (meta->flags & (SBX_SPOOL_NEW | SBX_SPOOL_MODE))
 		op->mode = meta->mode & 0777;
 	if (meta->flags & SBX_SPOOL_ATIME)
@@ -249,6 +251,7 @@ static int send_whole_inline(const struct sbx_sending *sending, const struct sbx
 		return r;
 	op = ops_add(&ops, SBX_DO_SAVE, sending->path);
 	save_init(sending, op);
+	op->opid = sending->opid;
 	op->content.data = data;
 	op->content.len = upload->len_bytes;
 	return ops_run(sending, call, &ops, 0, sent);
@@ -268,6 +271,7 @@ static int send_whole_staged(const struct sbx_sending *sending, const struct sbx
 	if (r == 0) {
 		op = ops_add(&ops, SBX_DO_SAVE, sending->path);
 		save_init(sending, op);
+		op->opid = sending->opid;
 		op->content.stage = stages->pdata[0];
 		op->content.len = upload->len_bytes;
 		r = ops_run(sending, call, &ops, (int64_t)(upload->len_bytes / WORK_BYTES_MS),
@@ -317,6 +321,7 @@ static int send_whole_parts(const struct sbx_sending *sending, const struct sbx_
 		struct send_ops ops = { .n = 0 };
 		struct sbx_op *op = ops_add(&ops, SBX_DO_TRUNCATE, target);
 
+		op->opid = sending->opid;
 		op->size = layout->size_bytes;
 		op = ops_add(&ops, SBX_DO_SAVE, sending->path);
 		save_init(sending, op);
@@ -332,8 +337,8 @@ static int send_whole_parts(const struct sbx_sending *sending, const struct sbx_
 	return r;
 }
 
-static int send_whole(const struct sbx_sending *sending, const struct sbx_call *call,
-		      struct sbx_sent *sent)
+static int whole_run(const struct sbx_sending *sending, const struct sbx_call *call,
+		     struct sbx_sent *sent)
 {
 	const struct sbx_layout *layout = &sending->view->layout;
 	uint64_t zeros = layout->size_bytes - layout->log_bytes;
@@ -438,19 +443,27 @@ static bool patch_is_enough(const struct sbx_sending *sending, const struct patc
 	       piece->offset == 0 && piece->content.len == layout->size_bytes;
 }
 
-/* The file has gone in the sandbox: a new one is made of @pieces, under an id of its own. */
+/* The id of a request that follows from what the one under sending->opid found; NULL: it had none.
+ * No random id begins with the letters that stand for what follows. */
+static char *opid_after(const struct sbx_sending *sending, char what)
+{
+	char *opid = g_strdup(sending->opid);
+
+	if (opid)
+		opid[0] = what;
+	return opid;
+}
+
+/* The file has gone in the sandbox: a new one is made of @pieces. */
 static int patch_anew(const struct sbx_sending *sending, const struct sbx_call *call,
 		      const GArray *pieces, const GPtrArray *stages, int64_t work_ms,
 		      struct sbx_sent *sent)
 {
 	const struct sbx_spool_meta *meta = &sending->view->meta;
-	g_autofree char *opid = g_strdup(sending->opid);
+	g_autofree char *opid = opid_after(sending, 'n');
 	struct send_ops ops = { .n = 0 };
 	struct sbx_op *op = ops_add(&ops, SBX_DO_CREATE, sending->path);
 
-	/* No random id begins so. */
-	if (opid)
-		opid[0] = 'n';
 	op->opid = opid;
 	op->mode = meta->flags & SBX_SPOOL_MODE ? meta->mode & 0777 : SBX_MODE_NEW;
 	ops_add_patch(&ops, sending->path, pieces, 0, pieces->len);
@@ -529,6 +542,25 @@ static int send_patch(const struct sbx_sending *sending, const struct sbx_call *
 	g_array_unref(patch.pieces);
 	g_array_unref(patch.tail);
 	return r;
+}
+
+/*
+ * Whole: as a new file, or in the place of an old one. Where nothing was cut, and the sandbox has
+ * come to have a file with content of that name, that stays, and what was written goes into it.
+ */
+static int send_whole(const struct sbx_sending *sending, const struct sbx_call *call,
+		      struct sbx_sent *sent)
+{
+	g_autofree char *opid = NULL;
+	struct sbx_sending patching = *sending;
+	int r = whole_run(sending, call, sent);
+
+	sent->whole = r == 0;
+	if (r != -EEXIST || !(sending->view->meta.flags & SBX_SPOOL_ADDS))
+		return r;
+	/* What is an id for the one request must not be for the other. */
+	patching.opid = opid = opid_after(sending, 'p');
+	return send_patch(&patching, call, sent);
 }
 
 /* Without exec --------------------------------------------------------------------------------- */

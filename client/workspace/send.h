@@ -4,6 +4,8 @@
  *   whole   up to SBX_INLINE_BYTES in the request itself (save); else a PUT to a staging name and a
  *           save from there; content that is mostly holes, or that no PUT can carry, as its written
  *           parts, put together in the sandbox
+ *           Where nothing was cut (SBX_SPOOL_ADDS) and the sandbox has come to have a file with
+ *           content of that name: as a patch of that
  *   patch   truncation, writes, growth, appends: in one request that has all bytes before it
  *           starts; up to SBX_INLINE_BYTES in the request, else from a staged file
  *   no exec a PUT onto the path itself; a patch is made whole here first
@@ -40,7 +42,7 @@ struct sbx_sending {
 	const struct sbx_spool_view *view;
 	struct sbx_content *base; /* NULL where no byte of the base is needed without exec */
 	const char *stage; /* a staged file that has all of a whole view; NULL: none */
-	const char *opid; /* of the request that appends; NULL: no append, or never tried before */
+	const char *opid; /* of the request that appends; NULL: nothing is appended */
 	void (*progress)(void *arg); /* bytes have gone */
 	/* Round each request that changes the path itself. begin() false: not now, -ECANCELED. */
 	bool (*place_begin)(void *arg);
@@ -49,6 +51,7 @@ struct sbx_sending {
 };
 
 struct sbx_sent {
+	bool whole; /* what the view says is all that the file held when it was put there */
 	bool known; /* attr is what the sandbox has now */
 	struct sbx_attr attr;
 	bool in_doubt; /* of a failure: the sandbox may have done it nevertheless */

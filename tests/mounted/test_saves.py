@@ -200,8 +200,8 @@ def test_a_failed_save_is_whole_later(start_place):
 
 @pytest.mark.parametrize("written", [False, True])
 def test_mode_of_a_file_just_made(place, written):
-    """What the sandbox writes into a file that was made here and given a mode stays, unless this
-    side writes it too."""
+    """What the sandbox writes into a file that was made here and given a mode stays, but for the
+    bytes that this side writes too."""
     fd = os.open(place.fs / "new", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     os.fchmod(fd, 0o640)
     (place.root / "new").write_text("from there")
@@ -209,4 +209,4 @@ def test_mode_of_a_file_just_made(place, written):
         os.write(fd, b"from here")
     os.close(fd)
     wait_for(lambda: (place.root / "new").stat().st_mode & 0o777 == 0o640, 5)
-    assert (place.root / "new").read_text() == ("from here" if written else "from there")
+    assert (place.root / "new").read_text() == ("from heree" if written else "from there")
