@@ -23,7 +23,8 @@ struct sbx_sessions {
 
 	pthread_mutex_t lock;
 	GHashTable *by_name; /* name -> struct sbx_session, one reference each */
-	GHashTable *reserved; /* names that a create or attach is under way for */
+	GHashTable
+		*reserved; /* name -> what is under way for it: struct attach_job, NULL: create */
 	GHashTable *probed; /* unknown name -> monotonic ms of its probe, boxed */
 	int64_t probes_ms[8]; /* when the last probes were sent, a ring */
 	unsigned int probes_next;
@@ -56,6 +57,8 @@ struct sbx_session {
 	uint64_t revivals; /* counts those that ended */
 	int revival_result;
 	int64_t gone_at_ms; /* monotonic, when `alive: false` was believed */
+	int64_t unsure_until_ms; /* monotonic: a reattach of which it is not known what became of it
+				    has ended by then; 0: there is none */
 	sbx_session_thawed_fn thawed;
 	void *thawed_arg;
 	bool in_thawed; /* it is being called */
@@ -81,6 +84,29 @@ void session_saw_locked(struct sbx_session *session, enum sbx_session_state stat
 /* Have the session revived, by one caller at a time. @seen: session->revivals when the request
  * that found no session was sent; a revival since then is not repeated. Takes session->lock. */
 int session_revive(struct sbx_session *session, const struct sbx_call *call, uint64_t seen);
+/* The same where an earlier reattach may have laid the tree anew unseen; else 0 at once. */
+int session_make_sure(struct sbx_session *session, const struct sbx_call *call);
+/* What a call is told that waited in vain for a revival: -ETIMEDOUT. */
+int session_revival_lasts(const struct sbx_call *call);
+
+/*
+ * Have the server wake @id, for which nobody else does so at the time; for tasks of @pool, because
+ * it lasts as long as a thaw does, whoever waits. Two thaws at once lose writes (wire.md B.2). So
+ * where the answer is lost, or *unsure_until_ms (session->unsure_until_ms) tells of an earlier one
+ * whose answer was, another is sent only when the session has been seen awake, or that time is over.
+ * 0 with *ret_ref; -ESTALE: there is no such session; else *ret_failure is filled.
+ */
+int session_reattach(struct sbx_provider *provider, struct sbx_task_pool *pool, const char *id,
+		     int64_t *unsure_until_ms, struct sbx_session_ref *ret_ref,
+		     struct sbx_failure *ret_failure);
+
+/*
+ * A POST /sessions for @name (NULL: of the session whose log @errors is) has failed with @err: goes
+ * to @errors, and where the answer was lost also that a session may be left to expire. Returns what
+ * the caller is told: -EIO then, else @err.
+ */
+int session_create_failed(struct sbx_errlog *errors, const char *name, int err,
+			  const struct sbx_failure *failure);
 
 /* sbx_session_unref() for tasks. */
 void session_put_arg(void *session);

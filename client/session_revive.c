@@ -8,26 +8,160 @@
 #include "client/session_impl.h"
 #include "client/task.h"
 
-/* Ask for the session; on 0 *ret_relaid tells whether its tree was laid anew. */
-static int session_reattach_once(struct sbx_session *session, bool *ret_relaid)
+/* A thaw takes as long as the server takes to unpack an archive. */
+#define THAW_MS 600000
+/* One that takes long is looked at: its answer may have been lost without a word. */
+#define LOOK_EVERY_MS	5000
+#define LOOK_TIMEOUT_MS 5000
+/* How long to wait before a session is looked at again that an earlier thaw may bring. */
+#define PAUSE_FIRST_MS 50
+#define PAUSE_MOST_MS  1000
+#define REATTACH_TRIES 3
+
+/* Is the session awake? Wakes nothing. -EINTR: all requests were ended. */
+static int session_is_awake(struct sbx_provider *provider, const char *id, bool *ret_is_awake)
 {
-	struct sbx_provider *provider = session->sessions->provider;
-	g_autofree char *id = sbx_session_id(session);
 	struct sbx_failure failure = { 0 };
-	struct sbx_call call = { .stall_timeout_ms = session->sessions->options.timeout_ms,
+	struct sbx_call call = { .stall_timeout_ms = LOOK_TIMEOUT_MS,
+				 .deadline_ms = sbx_clock_ms() + LOOK_TIMEOUT_MS,
 				 .failure = &failure,
 				 .background = true };
-	struct sbx_session_ref *ref = g_new0(struct sbx_session_ref, 1);
-	bool alive = false, saved = false;
+	struct sbx_stat st;
+	int r = provider->ops->stat(provider, &call, id, ".", &st);
+
+	if (r == -EINTR)
+		return r;
+	*ret_is_awake = r == 0;
+	return 0;
+}
+
+/* One request to wake a session, on its way. */
+struct reattaching {
+	struct sbx_provider *provider;
+	const char *id;
+	struct sbx_cancel *cancel;
+	struct sbx_failure failure;
+	struct sbx_session_ref ref;
+	bool alive;
+	int result;
+};
+
+static int reattach_run(void *arg)
+{
+	struct reattaching *reattaching = arg;
+	struct sbx_provider *provider = reattaching->provider;
+	struct sbx_call call = { .cancel = reattaching->cancel,
+				 .stall_timeout_ms = THAW_MS,
+				 .failure = &reattaching->failure,
+				 .background = true };
+
+	reattaching->result = provider->ops->reattach(provider, &call, reattaching->id,
+						      &reattaching->alive, &reattaching->ref);
+	return 0;
+}
+
+/* Send it and wait for its end, or until the session is awake without it. */
+static int reattach_once(struct sbx_task_pool *pool, struct reattaching *reattaching)
+{
+	struct sbx_task *task;
+	bool is_awake = false;
 	int r;
 
-	r = provider->ops->reattach(provider, &call, id, &alive, ref);
-	if (r == 0 && !alive)
+	r = sbx_task_start_now(pool, reattach_run, reattaching, NULL, &task);
+	if (r < 0)
+		return r;
+	while (sbx_task_wait(task, NULL, LOOK_EVERY_MS) == -ETIMEDOUT) {
+		if (session_is_awake(reattaching->provider, reattaching->id, &is_awake) == 0 &&
+		    is_awake)
+			sbx_cancel_fire(reattaching->cancel);
+	}
+	sbx_task_unref(task);
+	return reattaching->result;
+}
+
+/* Wait until the session is awake or @until_ms has come. -EINTR: all requests were ended. */
+static int await_earlier(struct sbx_provider *provider, const char *id, int64_t until_ms)
+{
+	struct sbx_call call = { .deadline_ms = until_ms };
+	int64_t pause_ms = PAUSE_FIRST_MS;
+	bool is_awake = false;
+	int r = 0;
+
+	while (r == 0 && !is_awake && sbx_clock_ms() < until_ms) {
+		r = session_is_awake(provider, id, &is_awake);
+		if (r == 0 && !is_awake)
+			(void)sbx_call_sleep(&call, MIN(pause_ms, until_ms - sbx_clock_ms()));
+		pause_ms = MIN(2 * pause_ms, PAUSE_MOST_MS);
+	}
+	return r;
+}
+
+/* Of a request that may have been done: the server itself has said how it ended. */
+static bool was_answered(const struct sbx_failure *failure)
+{
+	return failure->kind == SBX_FAIL_FOREIGN ||
+	       (failure->http_status == 500 && failure->code[0] != '\0');
+}
+
+int session_reattach(struct sbx_provider *provider, struct sbx_task_pool *pool, const char *id,
+		     int64_t *unsure_until_ms, struct sbx_session_ref *ret_ref,
+		     struct sbx_failure *ret_failure)
+{
+	struct reattaching *reattaching = g_new0(struct reattaching, 1);
+	int r = 0;
+
+	for (int tries = 0; tries < REATTACH_TRIES; tries++) {
+		int64_t begun_ms;
+
+		r = await_earlier(provider, id, *unsure_until_ms);
+		if (r < 0)
+			break;
+		begun_ms = sbx_clock_ms();
+		*reattaching = (struct reattaching){ .provider = provider,
+						     .id = id,
+						     .cancel = sbx_cancel_new(NULL) };
+		r = reattach_once(pool, reattaching);
+		sbx_cancel_unref(reattaching->cancel);
+		if (r == 0) {
+			*unsure_until_ms = 0;
+			break;
+		}
+		if (!reattaching->failure.maybe_done)
+			break;
+		*unsure_until_ms = begun_ms + (was_answered(&reattaching->failure) ? 1 : THAW_MS);
+		if (sbx_clock_ms() >= *unsure_until_ms)
+			break;
+	}
+	if (r == 0 && reattaching->alive)
+		*ret_ref = reattaching->ref;
+	else if (r == 0)
 		r = -ESTALE;
+	else
+		*ret_failure = reattaching->failure;
+	g_free(reattaching);
+	return r;
+}
+
+/* Ask for the session; on 0 *ret_relaid tells whether its tree was laid anew. */
+static int session_reattach_known(struct sbx_session *session, bool *ret_relaid)
+{
+	g_autofree char *id = sbx_session_id(session);
+	struct sbx_session_ref *ref = g_new0(struct sbx_session_ref, 1);
+	struct sbx_failure failure = { 0 };
+	int64_t unsure_until_ms;
+	bool saved = false;
+	int r;
+
+	pthread_mutex_lock(&session->lock);
+	unsure_until_ms = session->unsure_until_ms;
+	pthread_mutex_unlock(&session->lock);
+	r = session_reattach(session->sessions->provider, session->sessions->pool, id,
+			     &unsure_until_ms, ref, &failure);
 	if (r < 0 && r != -ESTALE)
 		sbx_errlog_failure(session->errors, "reattach", NULL, r, &failure);
+	pthread_mutex_lock(&session->lock);
+	session->unsure_until_ms = unsure_until_ms;
 	if (r == 0) {
-		pthread_mutex_lock(&session->lock);
 		*ret_relaid = strcmp(session->root, ref->root) != 0;
 		if (*ret_relaid) {
 			g_free(session->root);
@@ -36,10 +170,10 @@ static int session_reattach_once(struct sbx_session *session, bool *ret_relaid)
 			saved = true;
 		}
 		session_saw_locked(session, SBX_SESSION_LIVE);
-		pthread_mutex_unlock(&session->lock);
 	} else if (failure.token_refused) {
-		session_saw(session, SBX_SESSION_DENIED);
+		session_saw_locked(session, SBX_SESSION_DENIED);
 	}
+	pthread_mutex_unlock(&session->lock);
 	if (saved)
 		(void)sbx_session_save(session);
 	g_free(ref);
@@ -66,10 +200,10 @@ static int session_revive_run(void *arg)
 	bool relaid = false;
 	int r;
 
-	r = session_reattach_once(session, &relaid);
+	r = session_reattach_known(session, &relaid);
 	/* A server that is busy archiving says "not alive" for a moment. */
 	if (r == -ESTALE && sbx_call_sleep(&mend, 200) == 0)
-		r = session_reattach_once(session, &relaid);
+		r = session_reattach_known(session, &relaid);
 
 	pthread_mutex_lock(&session->lock);
 	thawed = relaid ? session->thawed : NULL;
@@ -105,8 +239,8 @@ int session_revive(struct sbx_session *session, const struct sbx_call *call, uin
 	if (session->revivals == seen && !session->reviving) {
 		session->reviving = true;
 		session_saw_locked(session, SBX_SESSION_ASLEEP);
-		r = sbx_task_start(session->sessions->pool, session_revive_run,
-				   sbx_session_ref(session), session_put_arg, NULL);
+		r = sbx_task_start_now(session->sessions->pool, session_revive_run,
+				       sbx_session_ref(session), session_put_arg, NULL);
 		if (r < 0) {
 			session->reviving = false;
 			atomic_fetch_sub(&session->refs, 1);
@@ -116,9 +250,31 @@ int session_revive(struct sbx_session *session, const struct sbx_call *call, uin
 		r = sbx_wait_for(&wait);
 	if (r == 0)
 		r = session->revival_result;
+	else if (r == -ETIMEDOUT)
+		r = session_revival_lasts(call);
 	pthread_mutex_unlock(&session->lock);
 	sbx_wait_end(&wait);
 	return r;
+}
+
+int session_revival_lasts(const struct sbx_call *call)
+{
+	return sbx_call_fail(call, "reattach", -ETIMEDOUT,
+			     "the server is still waking the session");
+}
+
+int session_make_sure(struct sbx_session *session, const struct sbx_call *call)
+{
+	bool is_unsure;
+	uint64_t seen;
+
+	if (call->mending || call->no_wake)
+		return 0;
+	pthread_mutex_lock(&session->lock);
+	is_unsure = session->unsure_until_ms != 0;
+	seen = session->revivals;
+	pthread_mutex_unlock(&session->lock);
+	return is_unsure ? session_revive(session, call, seen) : 0;
 }
 
 int sbx_session_reattach(struct sbx_session *session, const struct sbx_call *call)
@@ -191,11 +347,7 @@ int sbx_session_renew(struct sbx_session *session, const struct sbx_call *call)
 		pthread_mutex_lock(&session->lock);
 		session_revived_locked(session, -ESTALE);
 		pthread_mutex_unlock(&session->lock);
-		sbx_errlog_failure(session->errors, "create", NULL, r, &failure);
-		if (failure.maybe_done)
-			sbx_errlog_note(session->errors, "create", NULL, r,
-					"the answer was lost: a session may be left on the server "
-					"to expire");
+		r = session_create_failed(session->errors, NULL, r, &failure);
 		g_free(ref);
 		return r;
 	}

@@ -214,22 +214,41 @@ static bool sessions_knows_id_locked(struct sbx_sessions *sessions, const char *
 	return found;
 }
 
-/* Take @name for a session that is being made: 0, -EINVAL, -EEXIST. */
-static int sessions_reserve(struct sbx_sessions *sessions, const char *name, const char *id)
-{
-	int r = 0;
+/* An attach under way, in sessions->reserved under its name until it ends. */
+struct attach_job {
+	struct sbx_sessions *sessions;
+	struct sbx_task *task;
+	char *id;
+	char *name;
+	struct sbx_failure failure;
+};
 
-	if (!sbx_session_name_is_valid(name))
-		return -EINVAL;
-	pthread_mutex_lock(&sessions->lock);
+static bool sessions_attaches_id_locked(struct sbx_sessions *sessions, const char *id)
+{
+	GHashTableIter iter;
+	bool found = false;
+	void *value;
+
+	g_hash_table_iter_init(&iter, sessions->reserved);
+	while (!found && g_hash_table_iter_next(&iter, NULL, &value)) {
+		const struct attach_job *job = value;
+
+		found = job && !g_ascii_strcasecmp(job->id, id);
+	}
+	return found;
+}
+
+/* Take @name for a session that is being made, or for @job (NULL: none): 0, -EEXIST. */
+static int sessions_reserve_locked(struct sbx_sessions *sessions, const char *name,
+				   struct attach_job *job)
+{
 	if (g_hash_table_contains(sessions->by_name, name) ||
 	    g_hash_table_contains(sessions->reserved, name) ||
-	    (id && sessions_knows_id_locked(sessions, id)))
-		r = -EEXIST;
-	else
-		g_hash_table_add(sessions->reserved, g_strdup(name));
-	pthread_mutex_unlock(&sessions->lock);
-	return r;
+	    (job && (sessions_knows_id_locked(sessions, job->id) ||
+		     sessions_attaches_id_locked(sessions, job->id))))
+		return -EEXIST;
+	g_hash_table_insert(sessions->reserved, g_strdup(name), job);
+	return 0;
 }
 
 /* End the reservation; @session (may be NULL) goes into the table, its reference with it. */
@@ -285,6 +304,17 @@ static void create_job_free(void *arg)
 	g_free(job);
 }
 
+int session_create_failed(struct sbx_errlog *errors, const char *name, int err,
+			  const struct sbx_failure *failure)
+{
+	sbx_errlog_failure(errors, "create", name, err, failure);
+	if (!failure->maybe_done)
+		return err;
+	sbx_errlog_note(errors, "create", name, -EIO,
+			"the answer was lost: a session may be left on the server to expire");
+	return -EIO;
+}
+
 static int create_run(void *arg)
 {
 	struct create_job *job = arg;
@@ -292,22 +322,20 @@ static int create_run(void *arg)
 	struct sbx_provider *provider = sessions->provider;
 	struct sbx_call call = { .stall_timeout_ms = sessions->options.mutation_timeout_ms,
 				 .failure = &job->failure };
+	struct sbx_call undo = { .stall_timeout_ms = call.stall_timeout_ms };
 	struct sbx_session_ref *ref = g_new0(struct sbx_session_ref, 1);
 	int r;
 
 	r = provider->ops->create(provider, &call, job->body, ref);
-	if (r == 0)
+	if (r == 0) {
 		r = sessions_enter(sessions, job->name, job->body, ref, true);
-	if (r < 0)
+		/* It could not be remembered here: nobody would know of it. */
+		if (r < 0)
+			(void)provider->ops->destroy(provider, &undo, ref->id);
+	}
+	if (r < 0) {
 		sessions_settle(sessions, job->name, NULL);
-	if (r < 0 && job->failure.maybe_done) {
-		sbx_errlog_failure(sessions->errors, "create", job->name, r, &job->failure);
-		sbx_errlog_note(sessions->errors, "create", job->name, -EIO,
-				"the answer was lost: a session may be left on the server to "
-				"expire");
-		r = -EIO;
-	} else if (r < 0) {
-		sbx_errlog_failure(sessions->errors, "create", job->name, r, &job->failure);
+		r = session_create_failed(sessions->errors, job->name, r, &job->failure);
 	}
 	g_free(ref);
 	return r;
@@ -330,14 +358,18 @@ int sbx_sessions_create(struct sbx_sessions *sessions, const struct sbx_call *ca
 		if (r < 0)
 			return -EINVAL;
 	}
-	r = sessions_reserve(sessions, name, NULL);
+	if (!sbx_session_name_is_valid(name))
+		return -EINVAL;
+	pthread_mutex_lock(&sessions->lock);
+	r = sessions_reserve_locked(sessions, name, NULL);
+	pthread_mutex_unlock(&sessions->lock);
 	if (r < 0)
 		return r;
 	job = g_new0(struct create_job, 1);
 	job->sessions = sessions;
 	job->name = g_strdup(name);
 	job->body = g_strdup(body);
-	r = sbx_task_start(sessions->pool, create_run, job, create_job_free, &task);
+	r = sbx_task_start_now(sessions->pool, create_run, job, create_job_free, &task);
 	if (r < 0) {
 		sessions_settle(sessions, name, NULL);
 		create_job_free(job);
@@ -351,36 +383,97 @@ int sbx_sessions_create(struct sbx_sessions *sessions, const struct sbx_call *ca
 	return *ret_session ? 0 : -ENOENT;
 }
 
+static void attach_job_free(void *arg)
+{
+	struct attach_job *job = arg;
+
+	g_free(job->id);
+	g_free(job->name);
+	g_free(job);
+}
+
+static int attach_run(void *arg)
+{
+	struct attach_job *job = arg;
+	struct sbx_sessions *sessions = job->sessions;
+	struct sbx_session_ref *ref = g_new0(struct sbx_session_ref, 1);
+	int64_t unsure_until_ms = 0;
+	int r;
+
+	r = session_reattach(sessions->provider, sessions->pool, job->id, &unsure_until_ms, ref,
+			     &job->failure);
+	if (r == -ESTALE)
+		r = -ENOENT;
+	if (r == 0)
+		r = sessions_enter(sessions, job->name, NULL, ref, false);
+	if (r < 0 && !sbx_errno_is_ordinary(r))
+		sbx_errlog_failure(sessions->errors, "attach", job->name, r, &job->failure);
+	if (r < 0)
+		sessions_settle(sessions, job->name, NULL);
+	g_free(ref);
+	return r;
+}
+
+/* The attach of @id as @name that is under way, or a new one. */
+static int attach_start_locked(struct sbx_sessions *sessions, const char *id, const char *name,
+			       struct sbx_task **ret_task)
+{
+	struct attach_job *job = g_hash_table_lookup(sessions->reserved, name);
+	int r;
+
+	if (job && !g_ascii_strcasecmp(job->id, id)) {
+		*ret_task = sbx_task_ref(job->task);
+		return 0;
+	}
+	job = g_new0(struct attach_job, 1);
+	job->sessions = sessions;
+	job->id = g_strdup(id);
+	job->name = g_strdup(name);
+	r = sessions_reserve_locked(sessions, name, job);
+	if (r == 0) {
+		r = sbx_task_start_now(sessions->pool, attach_run, job, attach_job_free,
+				       &job->task);
+		/* It needs the lock to end. */
+		if (r == 0)
+			*ret_task = job->task;
+		else
+			g_hash_table_remove(sessions->reserved, name);
+	}
+	if (r < 0)
+		attach_job_free(job);
+	return r;
+}
+
 int sbx_sessions_attach(struct sbx_sessions *sessions, const struct sbx_call *call, const char *id,
 			const char *name)
 {
-	struct sbx_provider *provider = sessions->provider;
-	struct sbx_failure failure = { 0 };
-	struct sbx_call own = *call;
-	struct sbx_session_ref *ref;
-	bool alive = false;
+	int64_t timeout_ms = call->stall_timeout_ms > 0 ? call->stall_timeout_ms : -1;
+	struct sbx_task *task = NULL;
 	int r;
 
-	if (!sbx_id_valid(id))
-		return -EINVAL;
 	if (!name)
 		name = id;
-	r = sessions_reserve(sessions, name, id);
+	if (!sbx_id_valid(id) || !sbx_session_name_is_valid(name))
+		return -EINVAL;
+	pthread_mutex_lock(&sessions->lock);
+	r = attach_start_locked(sessions, id, name, &task);
+	pthread_mutex_unlock(&sessions->lock);
 	if (r < 0)
 		return r;
-	own.failure = &failure;
-	ref = g_new0(struct sbx_session_ref, 1);
-	r = provider->ops->reattach(provider, &own, id, &alive, ref);
-	if (r < 0 && !sbx_errno_is_ordinary(r))
-		sbx_errlog_failure(sessions->errors, "attach", name, r, &failure);
-	if (r == 0 && !alive)
-		r = -ENOENT;
-	if (r == 0)
-		r = sessions_enter(sessions, name, NULL, ref, false);
-	if (r < 0)
-		sessions_settle(sessions, name, NULL);
-	g_free(ref);
+	r = sbx_task_wait(task, call, timeout_ms);
+	sbx_task_unref(task);
 	return r;
+}
+
+/* Has a request for the unknown @name been sent, by which it becomes known? */
+static bool sessions_attaches(struct sbx_sessions *sessions, const char *name)
+{
+	bool attaches;
+
+	pthread_mutex_lock(&sessions->lock);
+	attaches = g_hash_table_lookup(sessions->reserved, name) != NULL;
+	pthread_mutex_unlock(&sessions->lock);
+	return attaches;
 }
 
 /* Is a probe of the unknown @name due? Counts it when it is. */
@@ -417,7 +510,7 @@ int sbx_sessions_lookup(struct sbx_sessions *sessions, const struct sbx_call *ca
 	int r;
 
 	if (!session && sessions->options.probe_unknown && sbx_session_name_is_uuid(name) &&
-	    sessions_may_probe(sessions, name)) {
+	    (sessions_attaches(sessions, name) || sessions_may_probe(sessions, name))) {
 		r = sbx_sessions_attach(sessions, call, name, name);
 		if (r < 0 && r != -EEXIST)
 			return r == -EINTR ? r : -ENOENT;
