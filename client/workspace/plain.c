@@ -92,6 +92,13 @@ int names_plain_stat(struct sbx_names *names, const struct sbx_call *call, const
 	return r == -EILSEQ ? -EOPNOTSUPP : r;
 }
 
+void names_plain_doubt(struct sbx_names *names, const char *path)
+{
+	pthread_mutex_lock(&names->lock);
+	sbx_meta_doubt(names->meta, path);
+	pthread_mutex_unlock(&names->lock);
+}
+
 /* Attributes of many ------------------------------------------------------------------------ */
 
 struct prefetch {

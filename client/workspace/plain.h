@@ -25,6 +25,9 @@ struct sbx_names;
 int names_plain_stat(struct sbx_names *names, const struct sbx_call *call, const char *path,
 		     struct sbx_attr *ret_attr);
 
+/* A change of @path was sent, and what it is now could not be learnt: the store asks again. */
+void names_plain_doubt(struct sbx_names *names, const char *path);
+
 /* Have the directory @path in the store as it is now, with the attributes of the first
  * few hundred of its entries. -ENOTDIR, -ENOENT, … */
 int names_plain_list(struct sbx_names *names, const struct sbx_call *call, const char *path);

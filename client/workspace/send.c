@@ -579,9 +579,10 @@ static int send_plain(const struct sbx_sending *sending, const struct sbx_call *
 	sbx_upload_add(&upload, 0, layout->size_bytes);
 	r = stage_put(sending, call, sending->path, &upload, 0, upload.len_bytes);
 	sbx_upload_done(&upload);
-	if (r == 0)
-		sent->known =
-			names_plain_stat(sending->names, call, sending->path, &sent->attr) == 0;
+	sent->known =
+		r == 0 && names_plain_stat(sending->names, call, sending->path, &sent->attr) == 0;
+	if (!sent->known)
+		names_plain_doubt(sending->names, sending->path);
 	return r;
 }
 
