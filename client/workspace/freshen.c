@@ -627,10 +627,12 @@ int names_freshen(struct sbx_names *names, const struct sbx_call *call, enum nam
 		  const char *path, int64_t need_us)
 {
 	struct names_flight *flight = NULL;
+	struct sbx_call own = *call;
 	struct sbx_wait wait;
 	int r;
 
-	r = sbx_wait_begin(&wait, call, &names->changed, &names->lock);
+	own.stall_timeout_ms = NAMES_WAIT_MS(call->stall_timeout_ms);
+	r = sbx_wait_begin(&wait, &own, &names->changed, &names->lock);
 	if (r < 0)
 		return r;
 	pthread_mutex_lock(&names->lock);

@@ -570,7 +570,7 @@ int sbx_names_apply(struct sbx_names *names, const struct sbx_call *call, int64_
 	if (!sbx_names_has_exec(names))
 		return -EOPNOTSUPP;
 	sbx_session_changes(names->session);
-	own.stall_timeout_ms = timeout_ms;
+	own.stall_timeout_ms = NAMES_WAIT_MS(timeout_ms);
 	r = sbx_wait_begin(&wait, &own, &names->changed, &names->lock);
 	if (r < 0)
 		return r;

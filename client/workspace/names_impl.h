@@ -21,6 +21,13 @@
 #include "client/workspace/meta.h"
 #include "client/workspace/names.h"
 
+/*
+ * How long to wait for a request that another thread makes and that gives up after @timeout_ms: a
+ * little longer, so that its end is seen first. It has the session taken for unreachable, and who
+ * was waiting finds it so with the next call instead of waiting once more.
+ */
+#define NAMES_WAIT_MS(timeout_ms) ((timeout_ms) + (timeout_ms) / 20)
+
 struct sbx_names {
 	/* Set once. */
 	struct sbx_session *session; /* own reference */
