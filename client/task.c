@@ -98,6 +98,16 @@ struct sbx_task_pool *sbx_task_pool_new(unsigned int max_threads)
 	return pool;
 }
 
+struct sbx_task *sbx_task_ref(struct sbx_task *task)
+{
+	if (!task)
+		return NULL;
+	pthread_mutex_lock(&task->lock);
+	task->refs++;
+	pthread_mutex_unlock(&task->lock);
+	return task;
+}
+
 void sbx_task_unref(struct sbx_task *task)
 {
 	bool last;

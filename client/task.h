@@ -57,6 +57,8 @@ int sbx_task_start_after(struct sbx_task_pool *pool, int64_t delay_ms, sbx_task_
  * -ETIMEDOUT after @timeout_ms (negative: no bound). */
 int sbx_task_wait(struct sbx_task *task, const struct sbx_call *call, int64_t timeout_ms);
 
+/* Another reference; NULL is allowed. */
+struct sbx_task *sbx_task_ref(struct sbx_task *task);
 void sbx_task_unref(struct sbx_task *task);
 
 #endif
