@@ -30,8 +30,7 @@ static int jobfile_getattr(struct op *op, struct node *node, struct stat *ret_st
 	mtime_ns = session_job_log_time(job, &info);
 	op_own_stat(op->fs, S_IFREG | 0400, session_job_ino(job, JOBFILE_INDEX), info.log_bytes,
 		    ret_st);
-	ret_st->st_mtim.tv_sec = (time_t)(mtime_ns / 1000000000);
-	ret_st->st_mtim.tv_nsec = (long)(mtime_ns % 1000000000);
+	op_set_time(&ret_st->st_mtim, mtime_ns);
 	ret_st->st_ctim = ret_st->st_atim = ret_st->st_mtim;
 	*ret_valid_ms = 0;
 	sbx_job_info_done(&info);

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <string.h>
 
@@ -27,6 +26,7 @@ enum jobnew_state {
 	JOBNEW_STARTING,
 	JOBNEW_STARTED,
 	JOBNEW_FAILED,
+	JOBNEW_REFUSED, /* it was too much: nothing of it is started */
 };
 
 struct jobnew {
@@ -161,6 +161,8 @@ static int jobnew_start(struct op *op, struct jobnew *self)
 		r = sbx_wait_for(&wait);
 	if (r == 0 && self->state == JOBNEW_FAILED)
 		r = self->error;
+	if (r == 0 && self->state == JOBNEW_REFUSED)
+		r = -EFBIG;
 	if (r == 0 && self->state == JOBNEW_TEXT && self->text->len > 0) {
 		self->state = JOBNEW_STARTING;
 		text = self->text;
@@ -237,23 +239,22 @@ static ssize_t jobnew_write(struct op *op, struct handle *head, const void *buf,
 		/* One command an open file; the newline behind it is no other. */
 		r = is_blank(buf, size) ? 1 : -EBUSY;
 		break;
+	case JOBNEW_REFUSED:
+		r = -EFBIG;
+		break;
 	case JOBNEW_TEXT:
 		break;
 	}
-	if (r == 0 && self->text->len + size > VERB_INPUT_MAX)
+	if (r == 0 && self->text->len + size > VERB_INPUT_MAX) {
+		/* Neither the beginning of a script is one, nor what follows the gap. */
+		g_string_truncate(self->text, 0);
+		self->state = JOBNEW_REFUSED;
 		r = -EFBIG;
+	}
 	if (r == 0)
 		g_string_append_len(self->text, buf, (gssize)size);
 	pthread_mutex_unlock(&self->lock);
 	return r < 0 ? r : (ssize_t)size;
-}
-
-static bool flush_counts(const struct op *op, const struct jobnew *self)
-{
-	pid_t pid = op_pid(op);
-
-	return pid <= 0 || self->opener <= 0 || pid == self->opener ||
-	       (kill(self->opener, 0) < 0 && errno == ESRCH);
 }
 
 static bool has_text(struct jobnew *self)
@@ -270,7 +271,7 @@ static int jobnew_flush(struct op *op, struct handle *head)
 {
 	struct jobnew *self = (struct jobnew *)head;
 
-	return has_text(self) && flush_counts(op, self) ? jobnew_start(op, self) : 0;
+	return has_text(self) && op_closes(op, self->opener) ? jobnew_start(op, self) : 0;
 }
 
 static void jobnew_release(struct op *op, struct handle *head)
@@ -292,6 +293,7 @@ static const struct handle_class jobnew_class = {
 	.write = jobnew_write,
 	.flush = jobnew_flush,
 	.release = jobnew_release,
+	.release_waits = true,
 };
 
 int jobnew_open(struct op *op, struct node *node, int flags, struct handle **ret_handle)

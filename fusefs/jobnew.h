@@ -7,7 +7,8 @@
  * half of the text in it. What is left at the last close is started then.
  *
  * What the start fails with is the error of that read, flush or rename, and of reads that follow;
- * writing again begins anew. After a start reads give the id and a newline, then end of file, and
+ * writing again begins anew. More than VERB_INPUT_MAX bytes are -EFBIG: of that open file's text
+ * nothing is started, and nothing more is taken. After a start reads give the id and a newline, then end of file, and
  * further text is -EBUSY.
  *
  * Locking: one lock an open file, never held while a job is started.

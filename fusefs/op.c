@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "client/workspace/process.h"
 #include "fusefs/text.h"
 
 const char *op_kind_name(enum op_kind kind)
@@ -38,6 +39,16 @@ const char *op_kind_name(enum op_kind kind)
 	};
 
 	return (size_t)kind < sizeof(names) / sizeof(names[0]) ? names[kind] : "?";
+}
+
+pid_t op_pid(const struct op *op)
+{
+	return sbx_process_of(op->tid);
+}
+
+bool op_closes(const struct op *op, pid_t opener)
+{
+	return sbx_process_closes(op->tid, opener);
 }
 
 void handle_init(struct op *op, struct handle *handle, const struct handle_class *class,
@@ -79,6 +90,16 @@ struct handle *handle_of_node(struct op *op, struct node *node)
 	return node_handle_hold(op->fs->nodes, node);
 }
 
+void op_set_time(struct timespec *time, int64_t ns)
+{
+	time->tv_sec = (time_t)(ns / 1000000000);
+	time->tv_nsec = (long)(ns % 1000000000);
+	if (time->tv_nsec < 0) {
+		time->tv_sec--;
+		time->tv_nsec += 1000000000;
+	}
+}
+
 void op_own_stat(const struct fs *fs, mode_t mode, uint64_t st_ino, uint64_t size,
 		 struct stat *ret_st)
 {
@@ -91,8 +112,7 @@ void op_own_stat(const struct fs *fs, mode_t mode, uint64_t st_ino, uint64_t siz
 	ret_st->st_size = (off_t)size;
 	ret_st->st_blksize = 4096;
 	ret_st->st_blocks = (blkcnt_t)((size + 511) / 512);
-	ret_st->st_mtim.tv_sec = (time_t)(fs->started_ns / 1000000000);
-	ret_st->st_mtim.tv_nsec = (long)(fs->started_ns % 1000000000);
+	op_set_time(&ret_st->st_mtim, fs->started_ns);
 	ret_st->st_atim = ret_st->st_ctim = ret_st->st_mtim;
 }
 

@@ -77,6 +77,9 @@ struct op {
 
 /* The calling process of @op: the thread's group; the thread's id where it can't be told. */
 pid_t op_pid(const struct op *op);
+/* @op, a FLUSH of what @opener (a process, op_pid()) has opened, is the close of who is done with it
+ * (kernel.md "FLUSH is not close"). */
+bool op_closes(const struct op *op, pid_t opener);
 
 /* An answer to lookup, mkdir and the like. */
 struct entry {
@@ -114,8 +117,10 @@ struct handle_class {
 	/* @out is of the same class and session. */
 	ssize_t (*copy_range)(struct op *op, struct handle *in, off_t in_offset, struct handle *out,
 			      off_t out_offset, size_t len);
-	/* Ends and frees it, whatever happens. @op may be of any request. */
+	/* Ends and frees it, whatever happens. @op may be of any request, or of none. */
 	void (*release)(struct op *op, struct handle *handle);
+	/* That may ask the server, or take long: it is done by a thread of the pool. */
+	bool release_waits;
 };
 
 /* Sets the head up with one reference, and adds it to the node's open files. */
@@ -200,6 +205,7 @@ struct node_class {
 	void (*ended)(struct node *node);
 };
 
+void op_set_time(struct timespec *time, int64_t ns);
 /* Attributes of something of ours: @type and permission bits, number, size. */
 void op_own_stat(const struct fs *fs, mode_t mode, uint64_t st_ino, uint64_t size,
 		 struct stat *ret_st);

@@ -104,7 +104,7 @@ void ops_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_in
 
 /* A release that goes on without a thread of the loop. */
 struct release {
-	struct op op; /* of no request */
+	struct op op; /* of no request; its node is the open file's */
 	struct handle *handle;
 };
 
@@ -113,32 +113,36 @@ static int release_task(void *arg)
 	struct release *release = arg;
 
 	handle_put(&release->op, release->handle);
+	node_put(release->op.fs->nodes, release->op.node);
 	return 0;
+}
+
+/* No program waits for it, and the kernel's threads here are for those that do. */
+static void release_aside(struct fs *fs, struct handle *handle)
+{
+	struct release *release = g_new0(struct release, 1);
+
+	release->op.fs = fs;
+	release->op.node = node_ref(fs->nodes, handle->node);
+	release->op.call.cancel = fs->stop;
+	release->op.call.stall_timeout_ms = fs->config.timeout_ms;
+	release->handle = handle;
+	if (sbx_task_start(fs->parts.pool, release_task, release, g_free, NULL) < 0) {
+		(void)release_task(release);
+		g_free(release);
+	}
 }
 
 void ops_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	struct handle *handle = handle_of(fi);
-	struct release *release;
 	struct op op;
-	int r = op_begin_always(&op, req, ino, OP_RELEASE);
 
-	/*
-	 * Nobody waits for a release, and it may have bytes to send: when the session holds its
-	 * share of the threads, or there is no token to wait under, it goes to the pool.
-	 */
-	if (r == 0 && (op.admitted || !handle->class->fsync)) {
+	(void)op_begin_always(&op, req, ino, OP_RELEASE);
+	if (handle->class->release_waits)
+		release_aside(op.fs, handle);
+	else
 		handle_put(&op, handle);
-	} else {
-		release = g_new0(struct release, 1);
-		release->op.fs = op.fs;
-		release->op.call.stall_timeout_ms = op.fs->config.timeout_ms;
-		release->handle = handle;
-		if (sbx_task_start(op.fs->parts.pool, release_task, release, g_free, NULL) < 0) {
-			(void)release_task(release);
-			g_free(release);
-		}
-	}
 	op_reply_err(&op, 0);
 }
 

@@ -1,11 +1,7 @@
 #include "fusefs/reply.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <glib.h>
 
@@ -84,28 +80,6 @@ int op_begin(struct op *op, fuse_req_t req, fuse_ino_t ino, enum op_kind kind)
 int op_begin_always(struct op *op, fuse_req_t req, fuse_ino_t ino, enum op_kind kind)
 {
 	return begin(op, req, ino, kind, true);
-}
-
-pid_t op_pid(const struct op *op)
-{
-	char path[64], text[4096];
-	const char *at;
-	ssize_t n;
-	int fd;
-
-	if (op->tid <= 0)
-		return op->tid;
-	snprintf(path, sizeof(path), "/proc/%ld/status", (long)op->tid);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return op->tid;
-	n = read(fd, text, sizeof(text) - 1);
-	close(fd);
-	if (n <= 0)
-		return op->tid;
-	text[n] = '\0';
-	at = strstr(text, "\nTgid:");
-	return at ? (pid_t)strtol(at + 6, NULL, 10) : op->tid;
 }
 
 void op_settle(struct op *op)

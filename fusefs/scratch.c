@@ -174,8 +174,7 @@ static struct scratch *file_new_locked(struct scratch_set *set, const char *name
 static void file_stat_locked(const struct op *op, const struct scratch *file, struct stat *ret_st)
 {
 	op_own_stat(op->fs, S_IFREG | file->mode, file->st_ino, file->data->len, ret_st);
-	ret_st->st_mtim.tv_sec = (time_t)(file->mtime_ns / 1000000000);
-	ret_st->st_mtim.tv_nsec = (long)(file->mtime_ns % 1000000000);
+	op_set_time(&ret_st->st_mtim, file->mtime_ns);
 	ret_st->st_atim = ret_st->st_ctim = ret_st->st_mtim;
 }
 

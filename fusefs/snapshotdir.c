@@ -13,7 +13,6 @@
 #include "client/errlog.h"
 #include "client/session.h"
 #include "client/snapshot/snapshot.h"
-#include "client/workspace/process.h"
 #include "fusefs/ino.h"
 #include "fusefs/op.h"
 #include "fusefs/synth.h"
@@ -206,15 +205,12 @@ static int import_finish(struct op *op, struct snapfile_handle *self)
 static int snapfile_flush(struct op *op, struct handle *handle)
 {
 	struct snapfile_handle *self = (struct snapfile_handle *)handle;
-	pid_t pid = op_pid(op);
-	bool counts;
+	bool written;
 
-	/* A child that has a copy of the descriptor is not the one who is done (kernel.md). */
-	counts = pid == self->opener || sbx_process_is_dead(self->opener);
 	pthread_mutex_lock(&self->lock);
-	counts = counts && self->written;
+	written = self->written;
 	pthread_mutex_unlock(&self->lock);
-	return counts ? import_finish(op, self) : 0;
+	return written && op_closes(op, self->opener) ? import_finish(op, self) : 0;
 }
 
 static void snapfile_release(struct op *op, struct handle *handle)
@@ -242,6 +238,7 @@ static const struct handle_class snapfile_importer = {
 	.write = snapfile_write,
 	.flush = snapfile_flush,
 	.release = snapfile_release,
+	.release_waits = true,
 };
 
 static struct handle *handle_new(struct op *op, struct node *node, int fd, int flags)

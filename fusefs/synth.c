@@ -22,6 +22,7 @@ struct synth_handle {
 	GString *text; /* the rendering; NULL: opened for writing only */
 	pthread_mutex_t lock; /* for cursor */
 	size_t cursor; /* of an open file for both ways */
+	pid_t opener; /* who writes: whose close ends the last line */
 	struct verb_input input;
 };
 
@@ -73,8 +74,7 @@ static void row_stat(struct op *op, const struct synth_row *row, const struct no
 	if (is_writable(row))
 		ret_st->st_blksize = WRITABLE_BLOCK_SIZE;
 	if (!row->fixed && !is_writable(row)) {
-		ret_st->st_mtim.tv_sec = (time_t)(mtime_ns / 1000000000);
-		ret_st->st_mtim.tv_nsec = (long)(mtime_ns % 1000000000);
+		op_set_time(&ret_st->st_mtim, mtime_ns);
 		ret_st->st_ctim = ret_st->st_atim = ret_st->st_mtim;
 	}
 }
@@ -202,7 +202,7 @@ static int synth_flush(struct op *op, struct handle *handle)
 {
 	struct synth_handle *self = (struct synth_handle *)handle;
 
-	if ((handle->flags & O_ACCMODE) == O_RDONLY)
+	if (!verb_input_is_pending(&self->input) || !op_closes(op, self->opener))
 		return 0;
 	return verb_input_flush(op, &self->input, self->row->verbs, handle->node->session);
 }
@@ -211,7 +211,9 @@ static void synth_release(struct op *op, struct handle *handle)
 {
 	struct synth_handle *self = (struct synth_handle *)handle;
 
-	(void)op;
+	/* Written by a process that its opener outlived. */
+	if (verb_input_is_pending(&self->input))
+		verb_input_end(op, &self->input, self->row->verbs, handle->node->session);
 	if (self->text)
 		g_string_free(self->text, TRUE);
 	verb_input_done(&self->input);
@@ -229,6 +231,7 @@ static const struct handle_class synth_writer = {
 	.write = synth_write,
 	.flush = synth_flush,
 	.release = synth_release,
+	.release_waits = true,
 };
 
 static int synth_file_open(struct op *op, struct node *node, int flags, struct handle **ret_handle)
@@ -251,6 +254,7 @@ static int synth_file_open(struct op *op, struct node *node, int flags, struct h
 	self = g_new0(struct synth_handle, 1);
 	self->row = row;
 	self->text = text;
+	self->opener = writes ? op_pid(op) : 0;
 	pthread_mutex_init(&self->lock, NULL);
 	verb_input_init(&self->input);
 	handle_init(op, &self->head, writes ? &synth_writer : &synth_reader, node, flags);

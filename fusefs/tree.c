@@ -30,16 +30,6 @@ static bool is_left_out(const char *path)
 	return strcmp(path, "/proc") == 0 || strcmp(path, "/sys") == 0 || strcmp(path, "/dev") == 0;
 }
 
-static void set_time(struct timespec *time, int64_t ns)
-{
-	time->tv_sec = (time_t)(ns / 1000000000);
-	time->tv_nsec = (long)(ns % 1000000000);
-	if (time->tv_nsec < 0) {
-		time->tv_sec--;
-		time->tv_nsec += 1000000000;
-	}
-}
-
 /*
  * The type that is shown. The kernel opens a FIFO without asking, one of this machine that nobody
  * writes to; of a socket it says ENXIO.
@@ -66,9 +56,9 @@ static void show(struct op *op, struct node *node, const struct sbx_attr *attr, 
 	ret_st->st_size = (off_t)attr->size;
 	ret_st->st_blocks = (blkcnt_t)attr->blocks;
 	ret_st->st_blksize = TREE_BLOCK_SIZE;
-	set_time(&ret_st->st_mtim, attr->mtime_ns);
-	set_time(&ret_st->st_ctim, attr->ctime_ns);
-	set_time(&ret_st->st_atim, atime_ns ? atime_ns : attr->mtime_ns);
+	op_set_time(&ret_st->st_mtim, attr->mtime_ns);
+	op_set_time(&ret_st->st_ctim, attr->ctime_ns);
+	op_set_time(&ret_st->st_atim, atime_ns ? atime_ns : attr->mtime_ns);
 }
 
 /* Another name of the file may change it behind this node's back: the kernel must ask each time. */

@@ -287,9 +287,10 @@ static void runs_free(gpointer run)
 	verb_run_free(run);
 }
 
-/* Parse the @len bytes at @text, which are whole lines, then do them. */
+/* Parse the @len bytes at @text, which are whole lines, then do them. @wait: as each line says; else
+ * none is waited for. */
 static int lines_run(struct op *op, const struct verb_table *table, struct fsession *session,
-		     const char *text, size_t len)
+		     const char *text, size_t len, bool wait)
 {
 	g_autoptr(GPtrArray) runs = g_ptr_array_new_with_free_func(runs_free);
 	const char *end = text + len;
@@ -308,8 +309,10 @@ static int lines_run(struct op *op, const struct verb_table *table, struct fsess
 					"no such command, or wrong arguments");
 			return r;
 		}
-		if (run)
+		if (run) {
+			run->background |= !wait;
 			g_ptr_array_add(runs, run);
+		}
 		text += line_len + (newline ? 1 : 0);
 	}
 	if (table->act) {
@@ -339,15 +342,23 @@ ssize_t verb_input_write(struct op *op, struct verb_input *input, const struct v
 {
 	g_autofree char *lines = NULL;
 	const char *newline;
-	size_t len = 0;
+	size_t skipped = 0, len = 0;
 	int r;
 
 	pthread_mutex_lock(&input->lock);
-	if (input->pending->len + size > VERB_INPUT_MAX) {
+	if (input->skips) {
+		newline = memchr(data, '\n', size);
+		skipped = newline ? (size_t)(newline - data) + 1 : size;
+		input->skips = !newline;
+	}
+	if (input->pending->len + size - skipped > VERB_INPUT_MAX) {
+		/* Neither the beginning of a line is one, nor its end. */
+		g_string_truncate(input->pending, 0);
+		input->skips = data[size - 1] != '\n';
 		pthread_mutex_unlock(&input->lock);
 		return -EFBIG;
 	}
-	g_string_append_len(input->pending, data, (gssize)size);
+	g_string_append_len(input->pending, data + skipped, (gssize)(size - skipped));
 	newline = memrchr(input->pending->str, '\n', input->pending->len);
 	if (newline) {
 		len = (size_t)(newline - input->pending->str) + 1;
@@ -357,7 +368,7 @@ ssize_t verb_input_write(struct op *op, struct verb_input *input, const struct v
 	pthread_mutex_unlock(&input->lock);
 	if (!newline)
 		return (ssize_t)size;
-	r = lines_run(op, table, session, lines, len);
+	r = lines_run(op, table, session, lines, len, true);
 	if (r < 0) {
 		/* The writer was told: the rest of what it sent must not act at its close. */
 		pthread_mutex_lock(&input->lock);
@@ -368,8 +379,18 @@ ssize_t verb_input_write(struct op *op, struct verb_input *input, const struct v
 	return (ssize_t)size;
 }
 
-int verb_input_flush(struct op *op, struct verb_input *input, const struct verb_table *table,
-		     struct fsession *session)
+bool verb_input_is_pending(struct verb_input *input)
+{
+	bool pending;
+
+	pthread_mutex_lock(&input->lock);
+	pending = input->pending->len > 0;
+	pthread_mutex_unlock(&input->lock);
+	return pending;
+}
+
+static int last_line_run(struct op *op, struct verb_input *input, const struct verb_table *table,
+			 struct fsession *session, bool wait)
 {
 	GString *last;
 	int r;
@@ -378,13 +399,27 @@ int verb_input_flush(struct op *op, struct verb_input *input, const struct verb_
 	last = input->pending;
 	input->pending = g_string_new(NULL);
 	pthread_mutex_unlock(&input->lock);
-	r = lines_run(op, table, session, last->str, last->len);
+	r = lines_run(op, table, session, last->str, last->len, wait);
 	g_string_free(last, TRUE);
 	return r;
+}
+
+int verb_input_flush(struct op *op, struct verb_input *input, const struct verb_table *table,
+		     struct fsession *session)
+{
+	return last_line_run(op, input, table, session, true);
+}
+
+void verb_input_end(struct op *op, struct verb_input *input, const struct verb_table *table,
+		    struct fsession *session)
+{
+	/* What is left when the mount ends was never said to the end. */
+	if (!sbx_cancel_fired(op->fs->stop))
+		(void)last_line_run(op, input, table, session, false);
 }
 
 int verb_input_text(struct op *op, const struct verb_table *table, struct fsession *session,
 		    const char *data, size_t size)
 {
-	return lines_run(op, table, session, data, size);
+	return lines_run(op, table, session, data, size, true);
 }

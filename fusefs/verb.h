@@ -6,9 +6,12 @@
  * may be written back whole; a trailing CR is dropped; words are separated by blanks; ` &` at the
  * end starts the verb and does not wait.
  *
- * Input: the bytes written through one open file. A line acts when it is complete, the unfinished
- * last one at the writer's flush. All lines of one write are parsed before any is done; when one
- * fails, those behind it are dropped, and the writer gets its errno.
+ * Input: the bytes written through one open file. A line acts when it is complete; an unfinished
+ * last one at a flush that is the opener's close (op_closes()), since a shell's children that write
+ * into its open file flush it at their exit, else at the last close. All lines of one write are
+ * parsed before any is done; when one fails, those behind it are dropped, and the writer gets its
+ * errno. A line of more than VERB_INPUT_MAX bytes is -EFBIG and nothing, with all that follows up to
+ * its end.
  *
  * A verb runs on the pool (where its table has no act); the writer waits for it and leaves,
  * aborting it, only with a signal that ends the writer. Verbs of one session run one at a time: a
@@ -84,7 +87,8 @@ struct verb_slot {
 
 struct verb_input {
 	pthread_mutex_t lock;
-	GString *pending;
+	GString *pending; /* an unfinished line */
+	bool skips; /* it was too long: up to its end nothing counts */
 };
 
 void verb_slot_init(struct verb_slot *slot);
@@ -107,9 +111,15 @@ void verb_input_done(struct verb_input *input);
 /* @data was written: @size, or the errno of the line that failed; -EFBIG. May block as verbs do. */
 ssize_t verb_input_write(struct op *op, struct verb_input *input, const struct verb_table *table,
 			 struct fsession *session, const char *data, size_t size);
-/* The writer flushes: an unfinished last line acts. */
+/* There is an unfinished line. */
+bool verb_input_is_pending(struct verb_input *input);
+/* Who opened it closes it: an unfinished last line acts. */
 int verb_input_flush(struct op *op, struct verb_input *input, const struct verb_table *table,
 		     struct fsession *session);
+/* The last close: an unfinished last line is started, and not waited for where it is a verb's. How
+ * it went is in status and errors. */
+void verb_input_end(struct op *op, struct verb_input *input, const struct verb_table *table,
+		    struct fsession *session);
 /* A whole text, as when a file is renamed onto the control. */
 int verb_input_text(struct op *op, const struct verb_table *table, struct fsession *session,
 		    const char *data, size_t size);
