@@ -170,7 +170,7 @@ static int send_damaged(const struct reply *reply, struct conn *conn,
 }
 
 int reply_send(const struct reply *reply, struct conn *conn, bool keep_alive, bool head_only,
-	       const struct reply_damage *damage)
+	       const struct reply_damage *damage, const struct reply_watch *watch)
 {
 	uint64_t len_bytes = body_bytes(reply);
 	GString *head = g_string_sized_new(256);
@@ -185,6 +185,7 @@ int reply_send(const struct reply *reply, struct conn *conn, bool keep_alive, bo
 	append_connection(head, keep_alive);
 	g_string_append(head, "\r\n");
 	if (head_only || len_bytes == 0) {
+		watch->ends(watch->arg, head->len);
 		err = conn_write(conn, head->str, head->len, false);
 	} else if (damage->cut_bytes >= 0 || damage->trickle_per_s > 0) {
 		err = conn_write(conn, head->str, head->len, false);
@@ -193,8 +194,13 @@ int reply_send(const struct reply *reply, struct conn *conn, bool keep_alive, bo
 	} else if (reply->fd >= 0) {
 		err = conn_write(conn, head->str, head->len, true);
 		if (!err)
-			err = send_stretch(reply, conn, 0, len_bytes);
+			err = send_stretch(reply, conn, 0, len_bytes - 1);
+		if (!err) {
+			watch->ends(watch->arg, 1);
+			err = send_stretch(reply, conn, len_bytes - 1, 1);
+		}
 	} else {
+		watch->ends(watch->arg, head->len + len_bytes);
 		err = conn_write2(conn, head->str, head->len, reply->text->str, len_bytes);
 	}
 	g_string_free(head, TRUE);

@@ -28,6 +28,12 @@ struct reply_damage {
 	int64_t trickle_per_s; /* bytes of body a second; 0: as fast as it goes */
 };
 
+/* Told before an answer's last @left_bytes go out. Not of one that is spoiled on its way. */
+struct reply_watch {
+	void (*ends)(void *arg, uint64_t left_bytes);
+	void *arg;
+};
+
 void reply_init(struct reply *reply);
 void reply_clear(struct reply *reply);
 
@@ -51,7 +57,7 @@ void reply_header(struct reply *reply, const char *name, const char *value);
  * (-ECONNABORTED: cut on purpose). May block.
  */
 int reply_send(const struct reply *reply, struct conn *conn, bool keep_alive, bool head_only,
-	       const struct reply_damage *damage);
+	       const struct reply_damage *damage, const struct reply_watch *watch);
 
 /*
  * Node's own refusals, which have no JSON body. 400, 408 and 431 are all there is before the

@@ -1,5 +1,6 @@
 /*
- * The request log: one JSON object a line, written when the request has been answered or dropped.
+ * The request log: one JSON object a line. Who has the last byte of an answer finds it there; of
+ * what is cut, trickles, is dropped or was refused before all of it had come, a moment later.
  *
  *   {"time":ms since 1970 when the head was whole,"method","route","session","path","status",
  *    "in","out": bytes of the request and of the answer, heads included,"ms":duration,

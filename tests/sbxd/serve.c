@@ -85,9 +85,47 @@ static bool is_replaced(const struct fault *fault)
 	       fault->wrongtype;
 }
 
-/* Serve and answer one request whose head has been read. */
-static int answer(struct exchange *x, const struct fault *fault)
+/* A request on its way to its line in the log. */
+struct serving {
+	struct exchange x;
+	struct reqlog_entry entry;
+	int64_t begin_ms;
+	uint64_t bytes_in_before;
+	uint64_t bytes_out_before;
+	bool logged;
+};
+
+static void serving_log(struct serving *serving, uint64_t left_bytes)
 {
+	const struct conn *conn = serving->x.conn;
+	struct reqlog_entry *entry = &serving->entry;
+
+	if (serving->logged)
+		return;
+	serving->logged = true;
+	entry->status = serving->x.reply.status;
+	entry->duration_ms = conn_now_ms() - serving->begin_ms;
+	/* Bytes of a next request that came along stay out of this one's count. */
+	entry->bytes_in = conn->bytes_in - (conn->end - conn->start) - serving->bytes_in_before;
+	entry->bytes_out = conn->bytes_out + left_bytes - serving->bytes_out_before;
+	reqlog_write(serving->x.service->log, &serving->x, entry);
+}
+
+/* Who has the whole of an answer finds it in the log. What of a request is still to be read away
+ * counts too, so one that was refused early is written down when it has come. */
+static void serving_ends(void *arg, uint64_t left_bytes)
+{
+	struct serving *serving = arg;
+
+	if (serving->x.req->body_done)
+		serving_log(serving, left_bytes);
+}
+
+/* Serve and answer one request whose head has been read. */
+static int answer(struct serving *serving, const struct fault *fault)
+{
+	const struct reply_watch watch = { serving_ends, serving };
+	struct exchange *x = &serving->x;
 	bool head_only = strcmp(x->req->method, "HEAD") == 0;
 	int err = 0;
 
@@ -103,7 +141,8 @@ static int answer(struct exchange *x, const struct fault *fault)
 		x->reply.status = 0;
 		return -EPIPE;
 	}
-	err = reply_send(&x->reply, x->conn, x->req->keep_alive, head_only, &fault->damage);
+	err = reply_send(&x->reply, x->conn, x->req->keep_alive, head_only, &fault->damage,
+			 &watch);
 	/* What was refused early is still being sent: read it away, the connection lives on. */
 	if (!err)
 		err = request_drain(x->req, x->conn);
@@ -136,10 +175,14 @@ static bool answer_before_routes(struct conn *conn, const struct request *req, i
 static int serve_request(struct service *service, struct conn *conn, struct request *req,
 			 int64_t *idle_ms, uint64_t bytes_in_before)
 {
-	struct exchange x = { .service = service, .conn = conn, .req = req };
-	struct reqlog_entry entry = { .time_ms = g_get_real_time() / 1000 };
-	uint64_t bytes_out_before = conn->bytes_out;
-	int64_t begin_ms = conn_now_ms();
+	struct serving serving = {
+		.x = { .service = service, .conn = conn, .req = req },
+		.entry = { .time_ms = g_get_real_time() / 1000 },
+		.begin_ms = conn_now_ms(),
+		.bytes_in_before = bytes_in_before,
+		.bytes_out_before = conn->bytes_out,
+	};
+	struct exchange *x = &serving.x;
 	struct fault fault;
 	int err;
 
@@ -149,22 +192,17 @@ static int serve_request(struct service *service, struct conn *conn, struct requ
 			err = request_drain(req, conn);
 		return !err && !req->keep_alive ? -EPIPE : err;
 	}
-	reply_init(&x.reply);
-	routes_find(&x);
-	fault_find(service->faults, x.route, x.session_id, &fault);
+	reply_init(&x->reply);
+	routes_find(x);
+	fault_find(service->faults, x->route, x->session_id, &fault);
 	if (fault.close_idle_ms >= 0)
 		*idle_ms = fault.close_idle_ms;
-	err = answer(&x, &fault);
-	entry.status = x.reply.status;
-	entry.duration_ms = conn_now_ms() - begin_ms;
-	/* Bytes of a next request that came along stay out of this one's count. */
-	entry.bytes_in = conn->bytes_in - (conn->end - conn->start) - bytes_in_before;
-	entry.bytes_out = conn->bytes_out - bytes_out_before;
-	reqlog_write(service->log, &x, &entry);
-	if (err && err != -ECONNRESET && x.reply.status && fault.damage.cut_bytes < 0)
+	err = answer(&serving, &fault);
+	serving_log(&serving, 0);
+	if (err && err != -ECONNRESET && x->reply.status && fault.damage.cut_bytes < 0)
 		conn_finish(conn);
 	fault_clear(&fault);
-	routes_clear(&x);
+	routes_clear(x);
 	return err;
 }
 
