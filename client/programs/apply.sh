@@ -643,7 +643,7 @@ claim() {
 repeat() {
 	[ -e .sbxfs/ops/"$id" ] || return
 	i=0
-	while [ $i -lt 40 ]; do
+	while :; do
 		x=$(cat .sbxfs/ops/"$id")
 		case $x in
 		*.)
@@ -652,11 +652,11 @@ repeat() {
 			exit 0
 			;;
 		esac
+		[ $i -gt 0 ] || [ -z "$(find .sbxfs/ops/"$id" -mmin +2)" ] || refuse lost
+		[ $i -lt 40 ] || refuse busy
 		sleep 0.2 || sleep 1
 		i=$((i + 1))
 	done
-	[ -n "$(find .sbxfs/ops/"$id" -mmin +2)" ] && refuse lost
-	refuse busy
 }
 
 id=$1 sweep=$2 n=$3 i=0 words='' reports='' plain=1 kept=1
