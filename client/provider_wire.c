@@ -287,6 +287,8 @@ static int reattach_as(struct provider_wire *wire, const struct sbx_call *call, 
 	struct sbx_http_request request = {
 		.op = op,
 		.method = "POST",
+		/* A thaw may take minutes; its connection is of this session's share. */
+		.lane = op == SBX_OP_REATTACH ? id : NULL,
 		.max_reply_bytes = SMALL_REPLY_MAX,
 		/* Two thaws at once lose writes: libcurl must not send a second by itself. */
 		.repeat = SBX_HTTP_FRESH,

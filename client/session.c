@@ -223,8 +223,8 @@ static void session_probe_locked(struct sbx_session *session)
 		return;
 	session->probing = true;
 	session->probe_begun_ms = now_ms;
-	if (sbx_task_start(session->sessions->pool, session_probe_run, sbx_session_ref(session),
-			   session_put_arg, NULL) < 0) {
+	if (sbx_task_start_now(session->sessions->pool, session_probe_run, sbx_session_ref(session),
+			       session_put_arg, NULL) < 0) {
 		session->probing = false;
 		atomic_fetch_sub(&session->refs, 1);
 	}
@@ -247,6 +247,8 @@ static int session_admit(struct sbx_session *session, const struct sbx_call *cal
 	pthread_mutex_lock(&session->lock);
 	while (session->reviving && r == 0)
 		r = sbx_wait_for(&wait);
+	if (r == -ETIMEDOUT)
+		r = session_revival_lasts(call);
 	if (r == 0 && session->state == SBX_SESSION_GONE &&
 	    sbx_clock_ms() < session->gone_at_ms + GONE_RECHECK_MS)
 		r = -ESTALE;
@@ -370,6 +372,8 @@ static int session_perform(struct sbx_session *session, const struct sbx_call *c
 		uint64_t seen;
 
 		r = session_admit(session, &own);
+		if (r == 0)
+			r = session_make_sure(session, &own);
 		if (r < 0)
 			break;
 		pthread_mutex_lock(&session->lock);
@@ -389,7 +393,7 @@ static int session_perform(struct sbx_session *session, const struct sbx_call *c
 			break;
 		}
 		/* Archived, or gone. What asked while it was being mended can't wait for itself. */
-		r = call->mending ? -ESTALE : session_revive(session, call, seen);
+		r = call->mending ? -ESTALE : session_revive(session, &own, seen);
 		if (r < 0)
 			break;
 	}

@@ -6,9 +6,12 @@
  *
  *  - admission: after the first time-out calls fail fast with -EHOSTUNREACH until one probe finds
  *    the server again (a caller waits for a probe in the first second after it was begun);
- *  - quiet revival: `session_not_found` means archived or gone. One caller reattaches (a second try
- *    before `alive: false` is believed), the others wait for it, then each repeats its request;
- *    a session that is gone gives -ESTALE;
+ *  - quiet revival: `session_not_found` means archived or gone. One task reattaches (a second try
+ *    before `alive: false` is believed), for as long as a thaw may take (ten minutes), and all
+ *    callers wait for it, each for its own time, then repeat their requests; -ETIMEDOUT: it goes
+ *    on. Two thaws at once lose writes: where an answer was lost the server is asked again only
+ *    when the session is seen awake, or the ten minutes are over, and no request goes out before it
+ *    is known whether the tree was laid anew. A session that is gone gives -ESTALE;
  *  - the token: a 401 is tried once more with a token read anew, then the state is denied, -EACCES;
  *  - what went wrong, into the errors of the session.
  *
@@ -105,8 +108,12 @@ int sbx_sessions_lookup(struct sbx_sessions *sessions, const struct sbx_call *ca
 int sbx_sessions_create(struct sbx_sessions *sessions, const struct sbx_call *call,
 			const char *name, const char *body, struct sbx_session **ret_session);
 
-/* Take the living (or sleeping) session @id as @name (NULL: the id). -ENOENT: the server has
- * none. */
+/*
+ * Take the living (or sleeping) session @id as @name (NULL: the id). -ENOENT: the server has none;
+ * -EEXIST: the name is taken, or the id known under another one. A caller that leaves, or waits
+ * longer than its stall timeout (-ETIMEDOUT), lets it go on: the session is known when it ends, and
+ * who asks for the same meanwhile waits for the same.
+ */
 int sbx_sessions_attach(struct sbx_sessions *sessions, const struct sbx_call *call, const char *id,
 			const char *name);
 
