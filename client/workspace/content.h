@@ -15,7 +15,8 @@
  *
  * Proof. Pack brings the attributes seen before and after it read. A GET brings none: what arrives
  * is held back until a look at the attributes, asked for after its first byte came, has shown the
- * version; a last look after its end decides whether it may be kept.
+ * version; a last look after its end decides whether it may be kept. Until then what arrives is
+ * written only where nothing is yet: what is proven is never written over by what is not.
  *
  * Keeping across opens (contentcache.h): only bytes whose attributes were the same before and after
  * the fetch, and whose ctime was SBX_VERSION_SETTLE_NS older than the sandbox's clock at the first

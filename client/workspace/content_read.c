@@ -56,6 +56,16 @@ static ssize_t content_read_here(struct sbx_content *content, void *buf, size_t 
 	return (ssize_t)size;
 }
 
+static int content_store_proven_locked(struct sbx_content *content, const struct sbx_blob *blob,
+				       uint64_t start)
+{
+	int r = content_store(content, blob->data, blob->len_bytes, start);
+
+	if (r == 0)
+		sbx_rangeset_add(&content->present, start, start + blob->len_bytes);
+	return r;
+}
+
 /* Fetch [start, end) by pack; the window is marked wanted. Without the lock. */
 static int content_fetch_window(struct sbx_content *content, const struct sbx_call *call,
 				uint64_t start, uint64_t end)
@@ -81,18 +91,19 @@ static int content_fetch_window(struct sbx_content *content, const struct sbx_ca
 		return r;
 	if (item.has_attr && !g_str_has_prefix(path, SBX_HELD_DIR "/"))
 		sbx_names_saw(contents->names, path, &item.attr, asked_ms);
-	if (item.blob)
-		r = content_store(content, item.blob->data, item.blob->len_bytes, start);
 	pthread_mutex_lock(&content->lock);
-	if (item.has_attr && !content_matches_locked(content, &item.attr))
-		content->stale = strcmp(path, content->path) == 0;
-	else if (item.error == -ENOENT || item.error == -ENOTDIR || item.error == -ELOOP ||
-		 item.error == -EISDIR)
-		content->stale = strcmp(path, content->path) == 0;
+	/* Where a rename made here crossed the request, it is asked once more. */
+	if ((item.has_attr && !content_matches_locked(content, &item.attr)) ||
+	    item.error == -ENOENT || item.error == -ENOTDIR || item.error == -ELOOP ||
+	    item.error == -EISDIR)
+		content->stale |= strcmp(path, content->path) == 0;
 	else if (item.error < 0)
 		r = item.error;
-	else if (r == 0)
-		sbx_rangeset_add(&content->present, start, start + item.blob->len_bytes);
+	else if (!item.has_attr || !item.blob)
+		r = -EIO;
+	else
+		/* Proven. Under the lock, or a stream that is not could write over it. */
+		r = content_store_proven_locked(content, item.blob, start);
 	if (sbx_rangeset_has(&content->present, 0, content->size))
 		content->complete = true;
 	pthread_mutex_unlock(&content->lock);

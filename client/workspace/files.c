@@ -411,8 +411,8 @@ void nfile_set_attr_locked(struct sbx_node_file *node, const struct sbx_attr *at
 			node->content = NULL;
 		}
 		/* Somebody has written to it, or it is another. */
-		node->fresh =
-			node->fresh && attr->size == 0 && old.dev == new.dev &&old.ino == new.ino;
+		if (attr->size > 0 || old.dev != new.dev || old.ino != new.ino)
+			node->fresh = false;
 	}
 	node->attr = *attr;
 	node->has_attr = true;

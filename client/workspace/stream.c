@@ -159,19 +159,40 @@ static int stream_throttle_locked(struct sbx_content *content)
 	return 0;
 }
 
+/* Bytes that may be of another version go only where nothing is yet: nobody reads them there before
+ * they are proven. */
+static int stream_store_unproven_locked(struct sbx_content *content, const char *data,
+					uint64_t start, uint64_t end)
+{
+	struct sbx_range gap;
+	int r = 0;
+
+	for (uint64_t at = start; r == 0 && sbx_rangeset_gap(&content->present, at, end, &gap);
+	     at = gap.end)
+		r = content_store(content, data + (gap.start - start), gap.end - gap.start,
+				  gap.start);
+	return r;
+}
+
 static int stream_write(void *arg, const void *data, size_t len)
 {
 	struct sbx_content *content = arg;
 	struct content_stream *stream = &content->stream;
+	bool proven;
 	int r = 0;
 
+	pthread_mutex_lock(&content->lock);
 	if (len > stream->end - stream->pos) {
-		pthread_mutex_lock(&content->lock);
 		content->stale = true;
 		pthread_mutex_unlock(&content->lock);
 		return -ESTALE;
 	}
-	r = content_store(content, data, len, stream->pos);
+	proven = stream->proven;
+	if (!proven)
+		r = stream_store_unproven_locked(content, data, stream->pos, stream->pos + len);
+	pthread_mutex_unlock(&content->lock);
+	if (proven)
+		r = content_store(content, data, len, stream->pos);
 	if (r < 0)
 		return r;
 	pthread_mutex_lock(&content->lock);
