@@ -32,10 +32,12 @@ class Mount:
 
     options are words of -o. The command returns when the mount is ready, and so does the
     constructor. Directories that are given are used and kept; others are removed by close().
+    default_dirs: the command is told of neither, and takes what it takes then.
     """
 
     def __init__(self, endpoint: str, options=(), token: str = None, mnt=None, state_dir=None,
-                 cache_dir=None, env: dict = None, args=(), wrapper=(), seconds: float = 30):
+                 cache_dir=None, env: dict = None, args=(), wrapper=(), seconds: float = 30,
+                 default_dirs: bool = False):
         self.endpoint = endpoint
         self.work = Path(tempfile.mkdtemp(prefix="sbxfs-test."))
         self.mnt = Path(mnt) if mnt else self.work / "mnt"
@@ -45,8 +47,9 @@ class Mount:
         for directory in (self.mnt, self.state_dir, self.cache_dir):
             directory.mkdir(mode=0o700, exist_ok=True)
         common = os.environ.get("SBX_MOUNT_OPTIONS")  # of a whole run, as scripts/test makes it
-        words = [f"state_dir={self.state_dir}", f"cache_dir={self.cache_dir}",
-                 *([common] if common else []), *options]
+        words = [] if default_dirs else [f"state_dir={self.state_dir}",
+                                         f"cache_dir={self.cache_dir}"]
+        words += [*([common] if common else []), *options]
         self._env = {**os.environ, **sanitizer_env(self._report)}
         for name in ("SBX_TOKEN", "SBX_ENDPOINT", "http_proxy", "https_proxy", "all_proxy",
                      "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "no_proxy", "NO_PROXY"):
@@ -58,7 +61,7 @@ class Mount:
             words.append(f"token_file={self.token_file}")
         self._env.update(env or {})
         self.command = [*wrapper, *valgrind(self._report), sbxfs_path(), *args,
-                        "-o", ",".join(words), endpoint, self.mnt]
+                        *(["-o", ",".join(words)] if words else []), endpoint, self.mnt]
         self.pid = None
         try:
             self.start(seconds)

@@ -1,0 +1,122 @@
+"""How long is waited: for changes, for what goes on slowly, over connections that were closed."""
+
+import errno
+import os
+import subprocess
+import threading
+import time
+
+import pytest
+
+from sbxtest.timing import scale, wait_for
+
+MIB = 1 << 20
+
+
+def test_changes_end_after_ten_seconds(start_place):
+    """Though the time-out, which is the default, lets other calls wait for thirty."""
+    place = start_place("gnu-host")
+    (place.fs / "f").write_text("x")
+    (place.fs / "d").mkdir()
+    place.server.set_faults("*:*:blackhole")
+    changes = {
+        "mkdir": lambda: os.mkdir(place.fs / "new"),
+        "unlink": lambda: os.unlink(place.fs / "f"),
+        "rename": lambda: os.rename(place.fs / "d", place.fs / "e"),
+        "session": lambda: os.mkdir(place.mount / "dev2"),
+    }
+    found = {}
+
+    def run(name):
+        begun = time.monotonic()
+        try:
+            changes[name]()
+            result = 0
+        except OSError as error:
+            result = error.errno
+        found[name] = result, time.monotonic() - begun
+
+    threads = [threading.Thread(target=run, args=(name,)) for name in changes]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    place.server.set_faults()
+    for name, (result, took) in found.items():
+        wanted = {errno.EIO} if name == "session" else {errno.ETIMEDOUT, errno.EHOSTUNREACH}
+        assert result in wanted, (name, result)
+        # The kernel lets changes of one directory go one after the other: the first one's time-out
+        # has the others fail at once.
+        assert took < scale(13), (name, took)
+    assert min(took for _, took in found.values()) > 8
+    wait_for(lambda: (place.root / "f").exists(), 1)
+    assert not (place.root / "new").exists()
+
+
+@pytest.mark.parametrize("options", [[], ["exec=no"]], ids=["exec", "no-exec"])
+def test_what_comes_slowly_is_waited_for(start_place, options):
+    """A read that takes several times the time-out, but never stands still."""
+    place = start_place("gnu-host", ["timeout=1", *options])
+    data = os.urandom(2 * MIB)
+    (place.root / "big").write_bytes(data)
+    place.fresh()
+    place.server.set_faults("get:*:trickle=500000", "exec:*:trickle=500000")
+    begun = time.monotonic()
+    assert (place.fs / "big").read_bytes() == data
+    assert time.monotonic() - begun > 3
+    assert place.errors() == ""
+
+
+def test_a_snapshot_that_comes_slowly(start_place):
+    place = start_place("gnu-host", ["timeout=1"])
+    (place.root / "big").write_bytes(os.urandom(MIB))
+    place.fresh()
+    place.server.set_faults("persist:*:trickle=300000")
+    begun = time.monotonic()
+    (place.mount / "dev1/control").write_text("persist one\n")
+    assert time.monotonic() - begun > 3
+    assert os.listdir(place.mount / "snapshots/dev1") == ["one.json", "one.tar"]
+
+
+@pytest.mark.parametrize("options", [[], ["exec=no"]], ids=["exec", "no-exec"])
+def test_a_read_that_stands_still_ends(start_place, options):
+    place = start_place("gnu-host", ["timeout=2", *options])
+    (place.root / "big").write_bytes(os.urandom(2 * MIB))
+    place.fresh()
+    place.server.set_faults("get:*:blackhole", "exec:*:blackhole")
+    begun = time.monotonic()
+    with pytest.raises(OSError) as caught:
+        (place.fs / "big").read_bytes()
+    assert caught.value.errno in (errno.ETIMEDOUT, errno.EHOSTUNREACH)
+    assert 1.5 < time.monotonic() - begun < scale(6)
+
+
+@pytest.mark.parametrize("options", [[], ["exec=no"]], ids=["exec", "no-exec"])
+def test_a_server_that_closes_each_connection(start_place, options):
+    """Whatever is asked meets a connection that is closed by then: no program sees it."""
+    place = start_place("gnu-host", ["ttl=0", *options])
+    place.server.set_faults("*:*:close-idle=20")
+    for turn in range(5):
+        time.sleep(0.1)
+        (place.fs / f"f{turn}").write_text(f"{turn}\n")
+        time.sleep(0.1)
+        assert (place.fs / f"f{turn}").read_text() == f"{turn}\n"
+        time.sleep(0.1)
+        if not options:
+            with open(place.fs / "log", "a", encoding="ascii") as log:
+                log.write(f"{turn}\n")
+            time.sleep(0.1)
+            os.mkdir(place.fs / f"d{turn}")
+            time.sleep(0.1)
+            os.rename(place.fs / f"f{turn}", place.fs / f"d{turn}/f")
+        time.sleep(0.1)
+        assert len(os.listdir(place.fs)) == (turn + 1 if options else turn + 2)
+    if not options:
+        assert (place.root / "log").read_text() == "0\n1\n2\n3\n4\n"
+        subprocess.run(["bash", "-c", "exec 3<>new; echo 'echo ran >>ran' >&3; read -r id <&3; "
+                        "cat $id/wait.20"], cwd=place.mount / "dev1/jobs", check=True,
+                       capture_output=True, timeout=scale(30))
+        assert (place.root / "ran").read_text() == "ran\n"
+    time.sleep(0.1)
+    (place.mount / "dev2").mkdir()
+    assert place.errors() == "" and place.mount.read("errors") == ""
