@@ -162,8 +162,8 @@ static bool words_are_valid(const char *words)
 	return true;
 }
 
-int sbx_job_ask_request(const char *dir, const char *words, const struct sbx_tools *tools,
-			const struct sbx_program_limits *limits,
+int sbx_job_ask_request(const char *dir, const char *ask_id, const char *words,
+			const struct sbx_tools *tools, const struct sbx_program_limits *limits,
 			struct sbx_program_request *ret_request)
 {
 	int r = look_begin(words ? "ask" : "remove", tools, limits, ret_request);
@@ -172,6 +172,8 @@ int sbx_job_ask_request(const char *dir, const char *words, const struct sbx_too
 		r = -EINVAL;
 	if (r == 0)
 		r = sbx_program_request_add(ret_request, dir);
+	if (r == 0 && words)
+		r = sbx_program_request_add(ret_request, ask_id);
 	if (r == 0 && words)
 		r = sbx_program_request_add(ret_request, words);
 	return r;

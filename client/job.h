@@ -43,9 +43,10 @@ int sbx_job_list_request(const char *const *roots, const struct sbx_tools *tools
 int sbx_job_started_request(const char *id, const char *op, const char *const *roots,
 			    const struct sbx_tools *tools, const struct sbx_program_limits *limits,
 			    struct sbx_program_request *ret_request);
-/* @words: "cancel" or "signal NAME" (A-Z0-9 only in NAME, else -EINVAL); NULL: remove. */
-int sbx_job_ask_request(const char *dir, const char *words, const struct sbx_tools *tools,
-			const struct sbx_program_limits *limits,
+/* @words: "cancel" or "signal NAME" (A-Z0-9 only in NAME, else -EINVAL); NULL: remove. @ask_id: of
+ * this request alone, [0-9a-f-]; what is asked is done once, in the order of the ids. */
+int sbx_job_ask_request(const char *dir, const char *ask_id, const char *words,
+			const struct sbx_tools *tools, const struct sbx_program_limits *limits,
 			struct sbx_program_request *ret_request);
 
 enum sbx_job_life {

@@ -609,13 +609,17 @@ static int job_ask(struct sbx_job *job, const struct sbx_call *call, const char 
 	struct sbx_program_request request;
 	struct sbx_program_limits limits;
 	struct sbx_job_look *look = NULL;
+	g_autofree char *ask_id = NULL;
 	int r;
 
 	r = sbx_names_probe(jobs->names, call, &probe);
 	if (r < 0)
 		return r;
+	/* By time: what one program asks for is done in that order. */
+	ask_id = g_strdup_printf("%013" G_GINT64_MODIFIER "x-%08x%08x",
+				 (guint64)g_get_real_time() / 1000, g_random_int(), g_random_int());
 	sbx_names_limits(jobs->names, &limits);
-	r = sbx_job_ask_request(job->dir, words, &probe->tools, &limits, &request);
+	r = sbx_job_ask_request(job->dir, ask_id, words, &probe->tools, &limits, &request);
 	if (r < 0) {
 		sbx_program_request_clear(&request);
 		return r;

@@ -144,7 +144,8 @@ int sbx_job_wait_async(struct sbx_job *job, int64_t timeout_ms, void (*fn)(void 
 		       void *arg, struct sbx_job_waiter **ret_waiter);
 bool sbx_job_unwait(struct sbx_job_waiter *waiter);
 
-/* "TERM", "SIGTERM", "15"; -EINVAL. -ESRCH: it has ended. */
+/* "TERM", "SIGTERM", "15"; -EINVAL: none of the sandbox's. -ESRCH: it has ended, or its leader is
+ * dead. Asked for when it returns, done once, in the order of the calls. */
 int sbx_job_signal(struct sbx_job *job, const struct sbx_call *call, const char *name);
 /* Every descendant: SIGTERM, after 2 s SIGKILL. Returns when it was asked for; the state
  * follows. */

@@ -5,7 +5,9 @@
 #   list SECONDS ROOT...        every job
 #   start SECONDS ID OP ROOT... wait until the start OP has made its job, or said why not: EAGAIN
 #                               when there is no trace of it yet
-#   ask DIR WORDS               "cancel", "signal NAME": its leader does it; without one, we do
+#   ask DIR ID WORDS            "cancel", "signal NAME": its leader does it; without one, we do.
+#                               Asked once however often this comes with that ID; the leader does
+#                               what is asked in the order of the IDs. EINVAL: no such signal
 #   remove DIR                  only when it does not run: EBUSY
 #
 # Records: "jROOT\0ID\0OP\0META\0EXIT\0END\0LIFE\0BYTES\0AGE\0" where LIFE is 1 (its leader lives),
@@ -26,7 +28,7 @@ slurp() {
 life() {
 	if [ -e "$1/alive" ] && [ ! -L "$1/alive" ]; then
 		if has l; then
-			flock -n "$1/alive" true && D=0 || D=1
+			flock -ns "$1/alive" true && D=0 || D=1
 		elif [ $(($(date +%s) - $(stat -c %Y "$1/alive"))) -gt 5 ]; then
 			D=0
 		else
@@ -128,13 +130,39 @@ strike() {
 	kill "-$2" "-$1" || kill "-$2" "$1"
 }
 
+# known NAME: whether the shell here has that signal, by name or number.
+known() {
+	case $1 in
+	*[!0-9]*)
+		for s in $(kill -l); do
+			[ "${s#SIG}" != "$1" ] || return 0
+		done
+		return 1
+		;;
+	*) [ "$1" -ge 1 ] && [ "$1" -le 64 ] ;;
+	esac
+}
+
 ask() {
 	if [ ! -d "$1" ] || [ -L "$1" ]; then
 		printf 'r!ENOENT\0'
 	elif [ -s "$1/exit" ]; then
 		printf 'r!ESRCH\0'
+	elif [ "$3" != cancel ] && ! known "${3#signal }"; then
+		printf 'r!EINVAL\0'
 	elif [ -e "$1/alive" ]; then
-		printf '%s\n' "$2" >"$1/ask.tmp" && mv "$1/ask.tmp" "$1/ask" || printf 'r!EIO\0'
+		life "$1" ''
+		if [ "$D" = 0 ]; then
+			printf 'r!ESRCH\0'
+		elif (set -C && : >"$1/ask.$2"); then
+			# What is empty is not done.
+			printf '%s\n' "$3" >"$1/ask.$2" || {
+				rm -f "$1/ask.$2"
+				printf 'r!EIO\0'
+			}
+		elif [ ! -e "$1/ask.$2" ]; then
+			printf 'r!EIO\0'
+		fi
 	else
 		pgid "$1"
 		q=$D
@@ -142,7 +170,7 @@ ask() {
 			printf 'r!ESRCH\0'
 			return
 		fi
-		case $2 in
+		case $3 in
 		cancel)
 			strike "$q" TERM
 			n=0
@@ -157,7 +185,7 @@ ask() {
 				echo 143 >"$1/exit.tmp" && mv "$1/exit.tmp" "$1/exit"
 			fi
 			;;
-		*) strike "$q" "${2#signal }" || printf 'r!EINVAL\0' ;;
+		*) strike "$q" "${3#signal }" || printf 'r!EINVAL\0' ;;
 		esac
 	fi
 }

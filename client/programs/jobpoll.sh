@@ -11,7 +11,7 @@ while [ $# -gt 1 ]; do
 	x=- e='' l=-
 	read -r x <"$1/exit"
 	if [ -e "$1/alive" ]; then
-		flock -n "$1/alive" true
+		flock -ns "$1/alive" true
 		l=$?
 		[ $l -lt 2 ] || l=$(($(date +%s) - $(stat -c %Y "$1/alive") <= 5))
 	fi

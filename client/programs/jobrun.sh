@@ -11,8 +11,13 @@
 #
 # In the job's directory, beside the layout's files:
 #   op       whose start made it            alive    held by flock, and touched each second
-#   command  the text, where it is long     ask      what somebody wants: "cancel", "signal NAME"
+#   command  the text, where it is long     pid      of the job's first process
+#   ask.ID   what somebody wants: "cancel", "signal NAME"; empty: being written, or done
 #   end      "STATE CODE LOG_BYTES ENDED_S LEFT", written before exit
+#
+# The job has a session of its own, so that what is sent to its group reaches it whole and nobody
+# else: pgid of meta.json is that group's. Where nothing makes sessions it shares our group, and
+# signals go to each of its processes.
 
 id=$1 op=$2 limit=$3 spare=$4 cwd=$5 meta=$6 vars=$7
 shift 7
@@ -33,7 +38,10 @@ else
 fi
 top=$(pwd)
 dec "$cwd"
-cwd=$D
+case $D in
+/*) cwd=$D ;;
+*) cwd=$top/$D ;;
+esac
 [ -d "$cwd" ] || say ENOENT
 case $root in
 /*) d=$root/$id ;;
@@ -45,36 +53,46 @@ mkdir "$d" || {
 }
 printf '%s\n' "$op" >"$d/op"
 exec 9>"$d/alive"
-! has l || flock -n 9
+# Waits for who looks whether it is held.
+! has l || flock 9
 : >"$d/output.log"
 
-while [ "$vars" -gt 0 ]; do
+# The job's variables are never ours: they go behind the pieces, as they are, and to env.
+n=0
+while [ $n -lt "$vars" ]; do
 	dec "$1"
-	export "${D%%=*}=${D#*=}"
 	shift
-	vars=$((vars - 1))
+	set -- "$@" "$D"
+	n=$((n + 1))
 done
 command=
-for piece; do
-	dec "$piece"
+while [ $# -gt "$vars" ]; do
+	dec "$1"
 	command=$command$D
+	shift
 done
+# Found by our PATH, whatever the job's is.
+: "${PATH:=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin}" "${HOME:=$top}"
+: "${LANG:=C.UTF-8}"
+export PATH HOME LANG
+shell='sh'
+IFS=:
+for c in $PATH; do
+	[ ! -x "$c/sh" ] || {
+		shell=$c/sh
+		break
+	}
+done
+unset IFS
+set -- env "$@" "SBXFS_JOB=$op" "$shell"
+! command -v setsid >/dev/null || set -- setsid "$@"
 # One argument of an exec is bounded; a longer text is run from a file.
 if [ ${#command} -gt 100000 ]; then
 	printf '%s\n' "$command" >"$d/command"
-	set -- "$d/command"
+	set -- "$@" "$d/command"
 else
-	set -- -c "$command"
+	set -- "$@" -c "$command"
 fi
-
-dec "$meta"
-where=$(printf '%s' "$d" | sed 's/[\\"]/\\&/g')
-{
-	printf '{"jobId":"%s","pgid":%s,"outputFile":"%s/output.log",' "$id" $$ "$where"
-	printf '"exitFile":"%s/exit","dir":"%s","createdAt":"%s",%s}\n' "$where" "$where" \
-		"$(date -u +%Y-%m-%dT%H:%M:%S.000Z)" "$D"
-} >"$d/meta.json.tmp"
-mv "$d/meta.json.tmp" "$d/meta.json" || exit 1
 
 # A control group where one can be made: then nobody gets away.
 group=
@@ -85,38 +103,42 @@ for c in /sys/fs/cgroup /sys/fs/cgroup/unified; do
 	fi
 done
 
-# targets: the processes of the job that are left, by group and by the mark in their environment.
+# targets [outside]: the processes of the job that are left, by group, control group and the mark in
+# their environment; or those of them that are not in its process group.
 targets() {
-	[ -z "$group" ] || cat "$group/cgroup.procs"
 	set +f
-	grep -lsz "^SBXFS_JOB=$op\$" /proc/[0-9]*/environ | while IFS=/ read -r _ _ q _; do
-		case $(cat "/proc/$q/stat") in
-		*") Z "*) ;;
-		*) printf '%s\n' "$q" ;;
+	{
+		[ -z "$group" ] || cat "$group/cgroup.procs"
+		grep -lsz "^SBXFS_JOB=$op\$" /proc/[0-9]*/environ
+		[ $# -gt 0 ] || sed -n "s/^\([0-9]*\) (.*) [^Z] [0-9]* $p .*/\1/p" /proc/[0-9]*/stat
+	} | sed 's/[^0-9]*\([0-9]*\).*/\1/' | sort -u | while read -r q; do
+		read -r s <"/proc/$q/stat" || continue
+		s=${s##*) }
+		case $s in
+		Z*) continue ;;
 		esac
+		s=${s#* * }
+		[ $# -eq 0 ] || [ "${s%% *}" != "$p" ] || continue
+		printf '%s\n' "$q"
 	done
 	set -f
 }
 
-# in_group PID: whether it has got what was sent to our group.
-in_group() {
-	s=$(cat "/proc/$1/stat")
-	# shellcheck disable=SC2086 # numbers
-	set -- ${s##*) }
-	[ "${3:-}" = $$ ]
-}
-
-# hit SIGNAL: once to the process group, and to each that left it.
+# hit SIGNAL...: once to the process group, and to each that left it.
 hit() {
-	# The one form for a group that every shell takes.
-	kill "-$1" "-$$"
-	for q in $(targets); do
-		in_group "$q" || kill -s "$1" "$q"
+	for s; do
+		# The one form for a group that every shell takes. It may not have its group yet.
+		kill "-$s" "-$p" || kill "-$s" "$p"
+	done
+	for q in $(targets outside); do
+		[ "$q" = "$p" ] || for s; do
+			kill "-$s" "$q"
+		done
 	done
 }
 
 finish() {
-	hit TERM
+	hit TERM CONT
 	n=0
 	while [ $n -lt 8 ] && [ -n "$(targets)" ]; do
 		: >"$d/alive"
@@ -135,22 +157,37 @@ finish() {
 	done
 }
 
-# Our own group gets what the job gets; a handler, unlike an ignored signal, is not inherited.
-trap : TERM INT HUP QUIT USR1 USR2
+# Does what was asked for since the last look, in the order of the requests' ids. A request that
+# was done stays, empty, so that one which comes twice is not done twice; the last few are enough.
+past='' pasts=0
+requests() {
+	set +f
+	set -- "$d"/ask.*
+	set -f
+	for f; do
+		[ -s "$f" ] || continue
+		read -r ask <"$f" || continue
+		: >"$f"
+		past="$past ${f##*/}" pasts=$((pasts + 1))
+		if [ $pasts -gt 32 ]; then
+			f=${past# }
+			f=${f%% *}
+			rm -f "$d/$f"
+			past=${past# "$f"}
+		fi
+		case $ask in
+		cancel)
+			echo cancelled >"$d/verdict"
+			finish
+			exit
+			;;
+		"signal "*) hit "${ask#signal }" ;;
+		esac
+	done
+}
 
-(
-	trap - TERM INT HUP QUIT USR1 USR2
-	exec 9>&-
-	[ -z "$group" ] || sh -c 'echo $PPID >"$0"' "$group/cgroup.procs"
-	umask "$mask"
-	unset QUOTING_STYLE
-	: "${PATH:=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin}" "${HOME:=$top}"
-	: "${LANG:=C.UTF-8}"
-	export PATH HOME LANG "SBXFS_JOB=$op"
-	cd "$cwd" || exit 127
-	exec sh "$@"
-) </dev/null >>"$d/output.log" 2>&1 &
-p=$!
+# Somebody may end what runs here; the job is told by requests.
+trap : TERM INT HUP QUIT USR1 USR2
 
 (
 	trap : TERM INT HUP QUIT USR1 USR2
@@ -159,20 +196,9 @@ p=$!
 	[ "$limit" -eq 0 ] || end=$(($(date +%s) + limit))
 	while sleep 0.25 || sleep 1; do
 		kill -0 $$ || exit
+		read -r p <"$d/pid" || continue
+		requests
 		n=$(((n + 1) % 4))
-		if [ -e "$d/ask" ]; then
-			ask=
-			read -r ask <"$d/ask"
-			rm -f "$d/ask"
-			case $ask in
-			cancel)
-				echo cancelled >"$d/verdict"
-				finish
-				exit
-				;;
-			"signal "*) hit "${ask#signal }" ;;
-			esac
-		fi
 		[ $n -eq 0 ] || continue
 		: >"$d/alive"
 		if [ "$limit" -gt 0 ] && [ "$(date +%s)" -ge "$end" ]; then
@@ -184,23 +210,40 @@ p=$!
 ) </dev/null >/dev/null &
 m=$!
 
-# A signal ends a wait early; what has ended is gone once it was waited for. It may have ended just
-# then: its status is still to be had, where it is not it was had before.
-while :; do
-	wait $p
-	code=$?
-	kill -0 $p || break
-done
-wait $p
-again=$?
-[ $again -eq 127 ] || code=$again
+dec "$meta"
+where=$(printf '%s' "$d" | sed 's/[\\"]/\\&/g')
+now=$(date -u +%Y-%m-%dT%H:%M:%S.000Z)
+
+# In the foreground: what runs in the background of a shell ignores INT and QUIT.
+(
+	exec 9>&-
+	# $$ is the leader's.
+	read -r p _ </proc/self/stat || p=$(exec sh -c 'echo $PPID')
+	[ -z "$group" ] || echo 0 >"$group/cgroup.procs"
+	printf '%s\n' "$p" >"$d/pid"
+	{
+		printf '{"jobId":"%s","pgid":%s,"outputFile":"%s/output.log",' "$id" "$p" "$where"
+		printf '"exitFile":"%s/exit","dir":"%s","createdAt":"%s",%s}\n' "$where" "$where" \
+			"$now" "$D"
+	} >"$d/meta.json.tmp" && mv "$d/meta.json.tmp" "$d/meta.json" || exit
+	umask "$mask"
+	exec </dev/null >>"$d/output.log" 2>&1
+	cd "$cwd" || exit 127
+	# A name that is in our environment would have our value there.
+	unset QUOTING_STYLE N T M D L A P S id op limit spare cwd meta vars mask root top d n \
+		command shell c group past pasts m where now p
+	exec "$@"
+)
+code=$?
 state=exited
 left=0
 if [ -e "$d/verdict" ]; then
 	read -r state <"$d/verdict"
+	# A signal ends a wait early.
 	while kill -0 $m; do
 		wait $m
 	done
+	read -r p <"$d/pid"
 	left=$(targets | wc -l)
 	case $state in
 	cancelled) code=143 ;;
@@ -208,6 +251,10 @@ if [ -e "$d/verdict" ]; then
 	esac
 else
 	kill -s KILL $m
+fi
+if [ ! -e "$d/meta.json" ]; then
+	rm -rf "$d"
+	say EIO
 fi
 size=$(wc -c <"$d/output.log")
 printf '%s %d %d %s %d\n' "$state" "$code" "$size" "$(date +%s)" "$left" >"$d/end.tmp"
