@@ -219,12 +219,19 @@ class Until:
 
 @dataclass(frozen=True)
 class Pause:
-    seconds: float
+    seconds: object  # by profile where it is a Per
 
 
 @dataclass(frozen=True)
 class Idle:
-    """Leaves the session alone until the server has put it away."""
+    """Has the server put the session away, at once or by the idle limit it was started with."""
+
+    by_itself: bool = False
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Has the server put away what it can: the session is in use, or can't be."""
 
 
 @dataclass(frozen=True)
@@ -256,11 +263,11 @@ class Disk:
 class Row:
     """One line of the table: what part B says in this section, and how it is seen.
 
-    server says what kind of server it takes: "plain" or "token" can be any endpoint; "idle" (a
-    short --idle-ttl-ms), "own" and "own-idle" (one of its own, which the row blocks, stops or
-    crashes) can't be asked of a given endpoint. needs: "root" where the server's commands must be
-    able to mount or make devices, "no-token" where no token may be asked for. slow
-    says why an ordinary run leaves it out.
+    server says what kind of server it takes: "plain" or "token" can be any endpoint; "sleepy"
+    (it puts sessions away when it is told to), "idle" (a short --idle-ttl-ms) and "own" (one of its
+    own, which the row blocks, stops or crashes) can't be asked of a given endpoint. needs: "root"
+    where the server's commands must be able to mount or make devices, "no-token" where no token may
+    be asked for. slow says why an ordinary run leaves it out.
     """
 
     section: str
@@ -271,7 +278,7 @@ class Row:
     session: bool = True
     needs: tuple = ()
     slow: str = ""
-    seconds: float = 0  # that it must take, for spreading the rows
+    seconds: float = 0  # that it must take, so that it starts early
     after: tuple = ()  # steps that put things right, also when one failed
 
     @property

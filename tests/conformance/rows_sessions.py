@@ -5,7 +5,7 @@ days, and the seeds of a manifest.
 """
 
 from .model import (ANY, BOTH, CREATED, GONE, HOST, NEVER, NOT_ALIVE, OVERLAY, UUID4, Abandon,
-                    Begin, Call, Disk, End, Forget, Idle, NowMs, Pause, Per, Re, Row, Together,
+                    Begin, Call, Disk, End, Forget, Idle, NowMs, Pause, Per, Re, Row, Sweep, Together,
                     Until, Want, create, delete, dir_of, done, file_of, get, hydrate, no, put,
                     readdir, reattach, run, sh, stat, unknown_route)
 
@@ -55,17 +55,17 @@ def delete_rows():
     yield Row(S, "delete-twice", (delete(), delete(), delete()))
     yield Row(S, "delete-never-existed", (delete(NEVER), delete("nonsense")), session=False)
     yield Row(S, "delete-under-an-exec", (
-        Begin("e", sh("echo start > began; sleep 2; echo x > f", done(
+        Begin("e", sh("echo start > began; sleep 3; echo x > f", done(
             "", Re("irectory nonexistent"), 2))),
-        Until(stat("began")), delete(want=Want(json={"ok": True}, seconds=(0, 1.5))),
-        stat(".", GONE), End("e"), stat(".", GONE)), profiles=HOST, seconds=2)
+        Until(stat("began")), delete(want=Want(json={"ok": True}, seconds=(0, 2.5))),
+        stat(".", GONE), End("e"), stat(".", GONE)), profiles=HOST, seconds=3)
     second = ("POST", "/sessions/{second}/exec")
     note = "/tmp/sbx-conformance-{id}"
     yield Row(S, "delete-spares-detached-children", (
         Call("POST", "/sessions", want=CREATED, keep=(("second", "sessionId"),)),
         sh(f"setsid sh -c 'sleep 0.7; echo alive > {note}' </dev/null >/dev/null 2>&1 &", ""),
-        delete(), Pause(1.0),
-        Call(*second, {"argv": ["cat", note]}, want=done("alive\n")),
+        delete(),
+        Until(Call(*second, {"argv": ["cat", note]}, want=done("alive\n"))),
         Call(*second, {"argv": ["rm", note]}), delete("{second}")), profiles=HOST, seconds=1)
 
 
@@ -82,14 +82,13 @@ def reattach_rows():
              want=Want(json={"alive": True, "root": ANY})),))
 
 
-def sleep(name, steps, server="idle", profiles=BOTH, seconds=1.5, **fields) -> Row:
-    return Row(S, f"idle-{name}", steps, profiles=profiles, server=server, seconds=seconds,
-               **fields)
+def sleep(name, steps, server="sleepy", profiles=BOTH, **fields) -> Row:
+    return Row(S, f"idle-{name}", steps, profiles=profiles, server=server, **fields)
 
 
 def awake(name, call) -> Row:
     """Asked again and again, the session is never put away, longer than its time."""
-    return sleep(name, (Pause(0.6), call) * 4, server="long-idle", seconds=2.4)
+    return sleep(name, (Pause(0.8), call) * 5, server="idle", seconds=4)
 
 
 def idle_rows():
@@ -107,15 +106,17 @@ def idle_rows():
         stat("{root}/d/f", Per(no(403, "path_denied", ANY), Want()))))
     yield sleep("deleted-while-archived", (Idle(), delete(), reattach(NOT_ALIVE)))
     yield sleep("again-and-again", (
-        put("f", b"1"), Idle(), reattach(), put("f", b"2"), Idle(), reattach(), get("f", b"2")),
-        seconds=3)
+        put("f", b"1"), Idle(), reattach(), put("f", b"2"), Idle(), reattach(), get("f", b"2")))
     yield awake("requests-keep-it-awake", stat(".", Want()))
     yield awake("an-unknown-route-keeps-it-awake", Call(
         "GET", "/sessions/{id}/x", want=no(404, "not_found", "^unknown route ")))
     yield awake("reattach-keeps-it-awake", reattach(STAYED))
     yield sleep("a-running-exec-pins-it", (
-        sh("sleep 1.5; echo x > f", done(seconds=(1.4, 4))), get("f", b"x\n")), seconds=1.5)
-    yield sleep("archived-after-a-pinning-exec", (sh("sleep 0.7", ""), Idle(), reattach()))
+        Begin("e", sh("echo > began; while ! [ -e end ]; do sleep 0.1; done; echo x > f", "")),
+        Until(stat("began")), Sweep(), put("end"), End("e"), get("f", b"x\n")))
+    yield sleep("put-away-by-itself", (
+        sh("sleep 1; echo x > f", ""), Idle(by_itself=True), reattach(), get("f", b"x\n")),
+        server="idle", seconds=4)
 
 
 def thaw_rows():
@@ -160,7 +161,7 @@ def thaw_rows():
             reattach(Per(NOT_ALIVE, Want(json={"alive": True, "root": ANY}))),
             reattach(Per(NOT_ALIVE, Want(json={"alive": True, "root": ANY}))),
             get("kept", Per(GONE, Want(body=b"kept\n")))))
-    awake = (Pause(1.4), get("f", b"x"))
+    awake = (Sweep(), get("f", b"x"))
     yield sleep("a-non-utf-8-name-stays-live", (
         put("f", b"x"), sh("echo y > \"$(printf 'a\\377')\"", ""), *awake), profiles=HOST)
     yield sleep("a-file-of-2-gib-stays-live", (
@@ -188,7 +189,7 @@ def restart_rows():
         get("f", Per(GONE, Want(body=b"x")))))
     yield own("archived-before-sigkill", (
         put("f", b"x"), Idle(), Forget(kill=True), reattach(alive), get("f", b"x")),
-        server="own-idle")
+        server="own")
 
 
 def root_dir_rows():
@@ -217,14 +218,13 @@ def root_dir_rows():
             create({"rootDir": path}, no(403, "root_denied", ANY)),))
     yield row("idle-is-destroyed", (
         create({"rootDir": "{allowed}/idle"}, told), put("f", b"x"), Idle(), reattach(NOT_ALIVE),
-        create({"rootDir": "{allowed}/idle"}, told), get("f", b"x")), server="dirs-idle",
-        seconds=1.5)
+        create({"rootDir": "{allowed}/idle"}, told), get("f", b"x")), server="dirs-sleepy")
 
 
 def expiry_rows():
     yield Row(S, "archives-are-forgotten", (
-        put("f", b"x"), Idle(), Pause(2.5), reattach(NOT_ALIVE)), profiles=HOST, server="expiry",
-        seconds=4)
+        put("f", b"x"), Idle(), Pause(1), Sweep(), reattach(NOT_ALIVE)), profiles=HOST,
+        server="expiry", seconds=1)
 
 
 ROWS = tuple(row for part in (

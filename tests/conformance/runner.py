@@ -8,7 +8,7 @@ from pathlib import Path
 from . import model
 from .match import fail, match, reply_fits
 from .model import Stored, Zeros, encode, resolve
-from sbxtest import Client, RawConnection, Reply, scale
+from sbxtest import Client, RawConnection, Reply, scale, wait_for
 
 PIECE = 1 << 20
 
@@ -17,13 +17,12 @@ class Target:
     """A server that rows are run against."""
 
     def __init__(self, endpoint: str, profile: str, token: str = None, root: Path = None,
-                 server=None, idle_seconds: float = None):
+                 server=None):
         self.endpoint = endpoint
         self.profile = profile
         self.token = token
         self.root = root
         self.server = server  # the Sbxd, when it is ours
-        self.idle_seconds = idle_seconds
 
     def directory(self, session: str, told_root: str):
         """The workspace on this machine, or None."""
@@ -183,8 +182,11 @@ class Runner:
         for _ in range(step.rounds):
             for reply, took in self._at_once(step.calls):
                 seen.add(self._kind_of(reply, took, step.kinds))
-        if len(seen) != len(step.kinds):
-            fail("the kinds of replies seen", seen, f"all of {len(step.kinds)}")
+        self._all_seen(seen, step.kinds)
+
+    def _all_seen(self, seen, kinds):
+        if len(seen) != len(kinds):
+            fail("the kinds of replies seen", seen, f"all of {len(kinds)}")
 
     def _kind_of(self, reply, took, kinds) -> int:
         for index, kind in enumerate(kinds):
@@ -197,12 +199,14 @@ class Runner:
 
     def _during(self, step):
         worker = _Thread(lambda: [self._alone(call) for call in step.calls])
+        seen = set()
         worker.start()
         with self._new_client() as client:
             while worker.is_alive():
-                self._kind_of(*self._send(step.watch, client), step.kinds)
+                seen.add(self._kind_of(*self._send(step.watch, client), step.kinds))
         for call, outcome in zip(step.calls, worker.outcome(scale(60))):
             self._check(call, *outcome)
+        self._all_seen(seen, step.kinds)
 
     def _begin(self, step):
         thread = _Thread(lambda: self._alone(step.call))
@@ -299,16 +303,23 @@ class Runner:
     # Time and the server.
 
     def _pause(self, step):
-        time.sleep(step.seconds)
+        time.sleep(self._resolve(step.seconds))
 
-    def _idle(self, _):
-        probe = model.stat(".")
-        for factor in (1, 3, 9):
-            time.sleep(self.target.idle_seconds * factor)
-            reply, _ = self._send(probe)
-            if reply.status == 404:
-                return
-        raise AssertionError("the session is not put away")
+    def _idle(self, step):
+        server, session = self.target.server, self.variables["id"]
+        if step.by_itself:
+            wait_for(lambda: not os.path.lexists(server.session_dir(session)), 20, "put away")
+        else:
+            server.sleep(session)
+        reply, _ = self._send(model.stat("."))
+        if reply.status != 404:
+            fail("the status after it was put away", reply.status, 404)
+
+    def _sweep(self, _):
+        # More than once: a request that was answered just now may still hold the session.
+        for _ in range(3):
+            self.target.server.sweep()
+            time.sleep(0.05)
 
     def _forget(self, step):
         server = self.target.server

@@ -14,26 +14,24 @@ from sbxtest import Sbxd, scale
 
 TOKEN = "conformance-0123456789abcdef"
 SWEEP_MS = 100
-IDLE_MS = int(700 * scale(1))
+IDLE_MS = int(3000 * scale(1))
 
 # What each kind of server takes beyond the defaults; {work} is a directory of its own.
 KINDS = {
     "plain": {},
     "own": {},
     "token": {"token": TOKEN},
+    "sleepy": {},
     "idle": {"idle_ttl_ms": IDLE_MS, "sweep_ms": SWEEP_MS},
-    "long-idle": {"idle_ttl_ms": 2 * IDLE_MS, "sweep_ms": SWEEP_MS},
-    "own-idle": {"idle_ttl_ms": IDLE_MS, "sweep_ms": SWEEP_MS},
-    "expiry": {"idle_ttl_ms": IDLE_MS, "sweep_ms": SWEEP_MS, "args": ("--archive-ttl-ms", 800)},
+    "expiry": {"args": ("--archive-ttl-ms", 800)},
     "dirs": {"args": ("--root-dir-prefix", "{work}/allowed")},
-    "dirs-idle": {"idle_ttl_ms": IDLE_MS, "sweep_ms": SWEEP_MS,
-                  "args": ("--root-dir-prefix", "{work}/allowed")},
+    "dirs-sleepy": {"args": ("--root-dir-prefix", "{work}/allowed")},
     "quick": {"args": ("--head-deadline-ms", 1200, "--request-deadline-ms", 2000)},
     "noexec": {"args": ("--no-exec",)},
     "joined": {"args": ("--exec-command-limit", 4096)},
     "cut": {"args": ("--exec-output-limit", 262144)},
 }
-PRIVATE = ("own", "own-idle")
+PRIVATE = ("own",)
 
 
 class Given:
@@ -99,8 +97,5 @@ class Servers:
 
 @contextmanager
 def start(kind: str, profile: str):
-    options = KINDS[kind]
-    with Sbxd(profile=profile, **options) as server:
-        idle = options.get("idle_ttl_ms")
-        seconds = (idle + 3 * SWEEP_MS) / 1000 if idle else None
-        yield Target(server.url, profile, server.token, server.root, server, seconds)
+    with Sbxd(profile=profile, **KINDS[kind]) as server:
+        yield Target(server.url, profile, server.token, server.root, server)

@@ -12,12 +12,7 @@ from sbxtest.timing import scale, wait_for
 
 @pytest.fixture
 def server(start_sbxd):
-    return start_sbxd(idle_ttl_ms=700, sweep_ms=100)
-
-
-def asleep(server, identity):
-    """Waits until the server has archived it."""
-    wait_for(lambda: not server.session_dir(identity).exists(), 10)
+    return start_sbxd()
 
 
 def describe(fs):
@@ -55,7 +50,7 @@ def test_used_again_unnoticed(server, start_mount):
         lambda: (fs / "a/b/two").read_text() == "two\nmore\n" and os.unlink(fs / "new") is None,
     ]
     for use in uses:
-        asleep(server, identity)
+        server.sleep(identity)
         assert use()
     (fs / "a/b/two").write_text("two\n")
     assert describe(fs) == before
@@ -78,7 +73,7 @@ def test_looking_does_not_wake(server, start_mount):
     assert (job / "output.log").read_text() == "out\n"
     assert os.listdir(mount / "dev1/jobs")
     identity = mount.status("dev1")["id"]
-    asleep(server, identity)
+    server.sleep(identity)
     time.sleep(1.2)
     assert sorted(os.listdir(fs)) == [f"f{index}" for index in range(5)]
     assert os.stat(fs / "f1").st_size == 2
@@ -178,7 +173,7 @@ def test_many_programs_wake_one_session_once(server, start_mount):
     fs = mount / "dev1/fs"
     (fs / "f").write_text("x")
     identity = mount.status("dev1")["id"]
-    asleep(server, identity)
+    server.sleep(identity)
     server.set_faults("reattach:*:delay=400")
     before = len(server.log())
     writers = [subprocess.Popen(["sh", "-c", f"echo {index} > w{index}"], cwd=fs)

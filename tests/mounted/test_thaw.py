@@ -14,9 +14,9 @@ from test_snapshots import last, moved, order, snapshots
 
 
 class Sleeper:
-    """A server whose sessions sleep when told: sleep() waits for it, beside a mount."""
+    """A server whose session sleeps when told, or by itself after ttl_ms, beside a mount."""
 
-    def __init__(self, start_place, kind="gnu-host", ttl_ms=3000, options=()):
+    def __init__(self, start_place, kind="gnu-host", ttl_ms=30000, options=()):
         self.place = start_place(kind, options, args=["--idle-ttl-ms", ttl_ms, "--sweep-ms", 100])
         self.server = self.place.server
         self.mount = self.place.mount
@@ -36,6 +36,10 @@ class Sleeper:
         return not self.place.root.exists()
 
     def sleep(self):
+        self.server.sleep(self.place.id)
+
+    def fall_asleep(self):
+        """It may sleep by itself: nobody keeps it awake."""
         wait_for(self.asleep, 30)
 
     def requests(self, mark, route):
@@ -46,7 +50,7 @@ class Sleeper:
 @pytest.mark.parametrize("kind", ["gnu-host", "busybox-host"])
 def test_nothing_is_lost_by_a_thaw(start_place, tmp_path, kind):
     """Modes, times, hard links, names that are not ASCII, 100-byte names: seen by 8 programs."""
-    sleeper = Sleeper(start_place, kind, ttl_ms=6000)
+    sleeper = Sleeper(start_place, kind)
     seconds = kind.startswith("busybox")
     before = tmp_path / "before"
     before.mkdir()
@@ -176,7 +180,7 @@ SAFE = {
 
 @pytest.mark.parametrize("what", SAFE)
 def test_no_risk(start_place, what):
-    sleeper = Sleeper(start_place, options=["keepawake=none"], ttl_ms=1500)
+    sleeper = Sleeper(start_place, options=["keepawake=none"])
     place = sleeper.place
     SAFE[what](place.root)
     sleeper.look()
@@ -189,23 +193,25 @@ def test_no_risk(start_place, what):
 
 
 def test_not_archived_is_no_risk(start_place):
-    sleeper = Sleeper(start_place, options=["keepawake=none"], ttl_ms=1000)
+    sleeper = Sleeper(start_place, options=["keepawake=none"])
     os.symlink("/usr/bin/env", sleeper.place.root / "l")
     (sleeper.place.root / os.fsdecode(b"\xff")).write_text("x")
     sleeper.look()
     assert sleeper.mount.status("dev1")["thaw"] == "ok"
-    time.sleep(2.5)
+    for _ in range(3):
+        sleeper.server.sweep()
+        time.sleep(0.1)  # the last look may hold it for a moment
     assert not sleeper.asleep()  # a name that is no UTF-8 keeps the server from archiving it
 
 
 def test_venv_outlives_the_idle_limit(start_place):
     """A venv holds absolute links: it is kept awake, and persisted when the mount goes."""
-    sleeper = Sleeper(start_place, ttl_ms=2500,
+    sleeper = Sleeper(start_place, ttl_ms=4000,
                       options=["keepawake_interval=0.5", "keepawake_quiet=2"])
     place = sleeper.place
     place.run("/usr/bin/python3", "-m", "venv", "--without-pip", "venv", seconds=120)
     assert sleeper.mount.status("dev1")["thaw"].startswith("at risk: venv/")
-    time.sleep(6)
+    time.sleep(5.5)
     assert not sleeper.asleep()
     assert place.run("venv/bin/python", "-c", "print(6 * 7)").strip() == "42"
     (place.fs / "later").write_text("written last")
@@ -223,7 +229,7 @@ def test_venv_outlives_the_idle_limit(start_place):
 @pytest.mark.parametrize("mode, awake", [("risk", True), ("all", True), ("jobs", False),
                                          ("none", False)])
 def test_kept_awake(start_place, mode, awake):
-    sleeper = Sleeper(start_place, ttl_ms=1500,
+    sleeper = Sleeper(start_place, ttl_ms=2500 if awake else 1000,
                       options=[f"keepawake={mode}", "keepawake_interval=0.4"])
     os.symlink("/usr/bin/env", sleeper.place.root / "l")
     sleeper.look()
@@ -231,7 +237,7 @@ def test_kept_awake(start_place, mode, awake):
         time.sleep(4)
         assert not sleeper.asleep()
     else:
-        sleeper.sleep()
+        sleeper.fall_asleep()
 
 
 def test_only_all_keeps_a_safe_one(start_place):
@@ -240,12 +246,12 @@ def test_only_all_keeps_a_safe_one(start_place):
                           options=[f"keepawake={mode}", "keepawake_interval=0.3"])
         (sleeper.place.fs / "f").write_text("x")
         sleeper.look()
-        sleeper.sleep()
-    sleeper = Sleeper(start_place, ttl_ms=1000,
+        sleeper.fall_asleep()
+    sleeper = Sleeper(start_place, ttl_ms=2500,
                       options=["keepawake=all", "keepawake_interval=0.3"])
     (sleeper.place.fs / "f").write_text("x")
     mark = sleeper.place.log_mark()
-    time.sleep(3)
+    time.sleep(3.5)
     assert not sleeper.asleep()
     assert 3 <= sleeper.requests(mark, "stat") <= 12
 
@@ -292,7 +298,7 @@ def test_autopersist(start_place):
     (place.fs / "f").write_text("y")
     wait_for(lambda: snapshots(place.mount) not in (first, []), 20)
     wait_for(lambda: len(snapshots(place.mount)) == 1, 5)
-    sleeper.sleep()  # it never keeps it awake
+    sleeper.fall_asleep()  # it never keeps it awake
     mark = place.log_mark()
     time.sleep(2)
     assert place.log_mark() == mark  # nor wakes it
@@ -310,7 +316,7 @@ def test_believed_after_a_second_try(start_place):
 
 
 def test_resume_wakes(start_place):
-    sleeper = Sleeper(start_place, ttl_ms=1000)
+    sleeper = Sleeper(start_place)
     (sleeper.place.fs / "f").write_text("x")
     sleeper.sleep()
     assert order(sleeper.mount, "resume") == 0

@@ -31,15 +31,17 @@ static int complain(const char *what, int err)
 static int make_signal_fd(void)
 {
 	struct sigaction ignore = { .sa_handler = SIG_IGN };
-	sigset_t signals;
+	sigset_t ends, blocked;
 
-	sigemptyset(&signals);
-	sigaddset(&signals, SIGTERM);
-	sigaddset(&signals, SIGINT);
+	sigemptyset(&ends);
+	sigaddset(&ends, SIGTERM);
+	sigaddset(&ends, SIGINT);
+	blocked = ends;
+	sigaddset(&blocked, SIGUSR1); /* the sweeper's */
 	/* Before any thread starts: all of them inherit it. Commands get an empty mask. */
-	pthread_sigmask(SIG_BLOCK, &signals, NULL);
+	pthread_sigmask(SIG_BLOCK, &blocked, NULL);
 	sigaction(SIGPIPE, &ignore, NULL);
-	return signalfd(-1, &signals, SFD_CLOEXEC);
+	return signalfd(-1, &ends, SFD_CLOEXEC);
 }
 
 /* A thousand connections and their commands need more than the usual 1024 files. */

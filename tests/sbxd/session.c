@@ -331,20 +331,18 @@ bool session_reattach(struct session_table *table, const char *id, char **ret_ro
 /* Archive a session that has left the table, and whose id stands in the archiving set. */
 static void archive_one(struct session_table *table, struct session *session)
 {
+	bool is_tar = session->profile == PROFILE_HOST && !session->given_root;
 	bool keep_live = false;
 
 	if (session->jail)
 		jail_stop(session->jail);
-	if (session->given_root) {
-		unlink_by_id(table, session->id);
-	} else if (session->profile == PROFILE_HOST) {
-		/* A tree that can't be archived stays live. */
+	/* A tree that can't be archived stays live. */
+	if (is_tar)
 		keep_live = archive_store(table->opt, session->id, session->dir) != 0;
-		if (!keep_live) {
-			unlink_by_id(table, session->id);
-			tree_remove(session->dir);
-		}
-	}
+	if (!keep_live)
+		unlink_by_id(table, session->id);
+	if (is_tar && !keep_live)
+		tree_remove(session->dir);
 	pthread_mutex_lock(&table->lock);
 	g_hash_table_remove(table->archiving, session->id);
 	if (keep_live) {
@@ -379,9 +377,9 @@ static GPtrArray *claim_idle(struct session_table *table, int64_t before_ms, boo
 	return claimed;
 }
 
-void session_sweep(struct session_table *table)
+void session_sweep(struct session_table *table, int64_t idle_ms)
 {
-	GPtrArray *claimed = claim_idle(table, conn_now_ms() - table->opt->idle_ttl_ms, false);
+	GPtrArray *claimed = claim_idle(table, conn_now_ms() - idle_ms, false);
 
 	for (guint i = 0; i < claimed->len; i++)
 		archive_one(table, claimed->pdata[i]);

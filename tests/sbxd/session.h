@@ -55,8 +55,8 @@ void session_delete(struct session_table *table, const char *id);
 /* Make it live if it can be; *ret_root is then its root (the caller frees it). File work. */
 bool session_reattach(struct session_table *table, const char *id, char **ret_root);
 
-/* Archive what has been idle long enough, drop archives that are too old. File work. */
-void session_sweep(struct session_table *table);
+/* Archive what nobody uses and has been idle for so long, drop archives too old. File work. */
+void session_sweep(struct session_table *table, int64_t idle_ms);
 
 /* Wait up to @patience_ms for pinned sessions, then archive all. File work. */
 void session_archive_all(struct session_table *table, int64_t patience_ms);

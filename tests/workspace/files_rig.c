@@ -50,10 +50,9 @@ void warm(struct fixture *f)
 	(void)sbx_ws_stat(f->ws, &f->rig.call, "no-such-file", SBX_STAT_NOW, &attr, NULL);
 }
 
-/* Answered so far. The server logs a request when it has answered it. */
+/* Answered so far. */
 size_t requests(struct fixture *f)
 {
-	g_usleep(30000);
 	return rig_requests(&f->rig, NULL);
 }
 

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -30,7 +31,6 @@ static char *server_start(struct rig *rig, const char *const *args)
 	const char *path = getenv("SBXD");
 	char line[256] = "";
 	int out[2];
-	FILE *stream;
 	char *url;
 
 	assert_non_null(path);
@@ -55,10 +55,9 @@ static char *server_start(struct rig *rig, const char *const *args)
 		_exit(127);
 	}
 	close(out[1]);
-	stream = fdopen(out[0], "r");
-	assert_non_null(stream);
-	assert_non_null(fgets(line, sizeof(line), stream));
-	fclose(stream);
+	rig->said = fdopen(out[0], "r");
+	assert_non_null(rig->said);
+	assert_non_null(fgets(line, sizeof(line), rig->said));
 	url = strstr(line, "http://");
 	assert_non_null(url);
 	return g_strdup(g_strstrip(url));
@@ -132,6 +131,7 @@ void rig_close(struct rig *rig)
 	kill(rig->sbxd, SIGTERM);
 	assert_int_equal(waitpid(rig->sbxd, &status, 0), rig->sbxd);
 	assert_int_equal(status, 0);
+	fclose(rig->said);
 	shell(command);
 	g_free(rig->dir);
 	g_free(rig->files);
@@ -146,7 +146,7 @@ struct sbx_workspace_options rig_options(int64_t ttl_ms)
 					       .cache_size_bytes = 1 << 30 };
 }
 
-static size_t count_requests(struct rig *rig, const char *route)
+size_t rig_requests(struct rig *rig, const char *route)
 {
 	g_autofree char *text = NULL;
 	g_autofree char *wanted = route ? g_strdup_printf("\"route\":\"%s\"", route) : NULL;
@@ -164,25 +164,23 @@ static size_t count_requests(struct rig *rig, const char *route)
 	return n;
 }
 
-size_t rig_requests(struct rig *rig, const char *route)
-{
-	size_t n = count_requests(rig, route);
-	size_t before;
-
-	/* A line is written behind the answer that it tells of. */
-	do {
-		before = n;
-		g_usleep(100000);
-		n = count_requests(rig, route);
-	} while (n != before);
-	return n;
-}
-
 void rig_fault(struct rig *rig, const char *rules)
 {
+	/* Another file takes its place, by which the server knows that there is something new. */
 	assert_true(g_file_set_contents(rig->faults, rules, -1, NULL));
-	/* It is read again when its time of change is another one. */
-	g_usleep(20000);
+}
+
+void rig_sleep(struct rig *rig)
+{
+	char line[16];
+	struct stat st;
+
+	/* A request that was answered just now may hold the session for another moment. */
+	while (lstat(rig->files, &st) == 0) {
+		assert_int_equal(kill(rig->sbxd, SIGUSR1), 0);
+		assert_non_null(fgets(line, sizeof(line), rig->said));
+		assert_string_equal(line, "swept\n");
+	}
 }
 
 void rig_sh(struct rig *rig, const char *text)

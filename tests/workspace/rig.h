@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <sys/types.h>
 
 #include "client/session.h"
@@ -21,6 +22,7 @@ struct rig {
 	char *log; /* sbxd's */
 	char *faults; /* sbxd's rules, rig_fault() */
 	pid_t sbxd;
+	FILE *said; /* its standard output */
 	struct sbx_endpoint *endpoint;
 	struct sbx_token *token;
 	struct sbx_provider *provider;
@@ -43,6 +45,9 @@ size_t rig_requests(struct rig *rig, const char *route);
 
 /* Rules of sbxd from now on, instead of those before; "" none. */
 void rig_fault(struct rig *rig, const char *rules);
+
+/* Have the server archive the session. It waits for requests that are under way. */
+void rig_sleep(struct rig *rig);
 
 /* Run a shell text in the workspace, from outside of the client. */
 void rig_sh(struct rig *rig, const char *text);

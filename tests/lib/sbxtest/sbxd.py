@@ -4,6 +4,7 @@ import os
 import re
 import select
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -13,7 +14,7 @@ from .build import sbxd_path
 from .http import Client
 from .log import LogRecord, read_log
 from .process import sanitizer_env, sanitizer_reports
-from .timing import scale
+from .timing import scale, wait_for
 
 
 class Sbxd:
@@ -85,13 +86,13 @@ class Sbxd:
         self._process = subprocess.Popen(
             [str(word) for word in command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=self._stderr, env=self._env, cwd=self.work, umask=0o022)
-        line = self._first_line(scale(10))
+        line = self._line(scale(10))
         match = re.fullmatch(rb"listening on (http://127\.0\.0\.1:(\d+))\n", line)
         if not match:
             raise AssertionError(f"sbxd began with {line!r}; {self.stderr}")
         self.url, self.port = match[1].decode(), int(match[2])
 
-    def _first_line(self, seconds: float) -> bytes:
+    def _line(self, seconds: float) -> bytes:
         stream, line, limit = self._process.stdout, b"", time.monotonic() + seconds
         while not line.endswith(b"\n"):
             left = limit - time.monotonic()
@@ -131,6 +132,23 @@ class Sbxd:
         if reports:
             raise AssertionError(f"sbxd: {reports}")
         return status
+
+    def sweep(self):
+        """Has it archive all sessions that no request is using, and can be; they are then."""
+        self._process.send_signal(signal.SIGUSR1)
+        line = self._line(scale(60))
+        if line != b"swept\n":
+            raise AssertionError(f"sbxd said {line!r} to SIGUSR1")
+
+    def sleep(self, session: str):
+        """Has it archive that session, and all others that no request is using."""
+        def asleep():
+            if not os.path.lexists(self.session_dir(session)):
+                return True
+            self.sweep()
+            return False  # a request that was answered just now may still hold it
+
+        wait_for(asleep, 20, f"{session} is archived")
 
     def restart(self):
         if self._process:
