@@ -7,9 +7,11 @@ child and is found.
 """
 
 import argparse
+import collections
 import ctypes
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -24,11 +26,14 @@ TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PR_SET_CHILD_SUBREAPER = 36
 ADDR_NO_RANDOMIZE = 0x40000
 SUITE_SECONDS = 1500
+TEST_SECONDS = 300
 WORKERS = 6
 C_WORKERS = 2
 # So many failed tests are run once more, alone: machines are shared, and a bound may be missed for
 # the neighbours' sake. More than that is no accident.
 AGAIN_MAX = 25
+# In the text of a failure: a sanitizer's report, or valgrind's.
+REPORT = re.compile(r"(Address|Thread|Leak|UndefinedBehavior)Sanitizer|: runtime error: |==\d+== ")
 
 # name: (directory below tests/ and meson suite, marks, extra environment, does it mount)
 SUITES = {
@@ -85,19 +90,22 @@ class Tally:
         return True
 
 
-def failed_tests(junit):
-    """The tests that failed, as pytest is told of them: FILE::[CLASS::]NAME."""
-    names = []
+def failures(junit):
+    """What pytest's tests failed with: {FILE::[CLASS::]NAME: texts}.
+
+    There may be two of one test, which failed and then could not be cleared away.
+    """
+    found = collections.defaultdict(list)
     for case in ElementTree.parse(junit).getroot().iter("testcase"):
-        if case.find("failure") is None and case.find("error") is None:
-            continue
         parts = case.get("classname").split(".")
         for length in range(len(parts), 0, -1):
             file = os.path.join("tests", *parts[:length]) + ".py"
             if os.path.exists(os.path.join(TOP, file)):
-                names.append("::".join([file, *parts[length:], case.get("name")]))
                 break
-    return names
+        for wrong in case.findall("failure") + case.findall("error"):
+            name = "::".join([file, *parts[length:], case.get("name")])
+            found[name].append(f"{wrong.get('message')}\n{wrong.text}")
+    return found
 
 
 def descendants():
@@ -234,10 +242,7 @@ class Runner:
                    PYTHONPATH=os.path.join(TOP, "tests/lib"), PYTHONDONTWRITEBYTECODE="1",
                    ASAN_OPTIONS=f"log_path={reports}/asan:detect_leaks=1:exitcode=99",
                    UBSAN_OPTIONS=f"log_path={reports}/ubsan:print_stacktrace=1",
-                   TSAN_OPTIONS=f"log_path={reports}/tsan:exitcode=99:second_deadlock_stack=1",
-                   LSAN_OPTIONS=f"suppressions={TOP}/tests/lsan.supp:print_suppressions=0")
-        if not os.path.exists(f"{TOP}/tests/lsan.supp"):
-            del env["LSAN_OPTIONS"]
+                   TSAN_OPTIONS=f"log_path={reports}/tsan:exitcode=99:second_deadlock_stack=1")
         env.update(extra)
         return env
 
@@ -296,7 +301,8 @@ class Runner:
             mark = " and ".join(f"({each})" for each in (mark, marks, self.options.m) if each)
             junit = os.path.join(self.results, f"{suite}{part}.xml")
             argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider",
-                    "--basetemp", os.path.join(self.dir, f"pytest-{suite}{part}"), "-m", mark]
+                    "--basetemp", os.path.join(self.dir, f"pytest-{suite}{part}"), "-m", mark,
+                    "--timeout", f"{TEST_SECONDS * max(1, self.slack):g}"]
             choice = [f"tests/{directory}", "--junitxml", junit]
             if workers:
                 choice += ["-n", str(workers)]
@@ -306,29 +312,36 @@ class Runner:
             if status == 5:
                 continue
             cases = Tally()
+            whole = cases.add_junit(junit)
             if status is None:
                 cases.fail(f"{suite}: did not end in time")
-            whole = cases.add_junit(junit)
-            if status == 1 and whole and 0 < cases.failed <= AGAIN_MAX:
-                status = self.run_again(f"{suite}{part}", argv, failed_tests(junit), cases, env)
-            if status != 0 and (not whole or cases.failed == 0):
+            elif status not in (0, 1) or not whole or (cases.failed == 0) != (status == 0):
                 cases.fail(f"{suite}: pytest ended with {status}")
+            elif 0 < cases.failed <= AGAIN_MAX:
+                self.run_again(f"{suite}{part}", argv, failures(junit), cases, env)
             tally.add(cases)
 
-    def run_again(self, name, argv, tests, cases, env):
-        """Runs what failed once more, one after another; what passes now is said to be flaky."""
-        print(f"-- {name}: {cases.failed} failed; once more, alone", flush=True)
+    def run_again(self, name, argv, failed, cases, env):
+        """Runs what failed once more, one after another; what passes now is said to be flaky.
+
+        Not what showed a report of a sanitizer or of valgrind: that was seen, whatever comes now.
+        """
+        tests = [each for each, texts in failed.items() if not any(map(REPORT.search, texts))]
+        if not tests:
+            return
+        print(f"-- {name}: {cases.failed} failed; {len(tests)} of them once more, alone",
+              flush=True)
         junit = os.path.join(self.results, f"{name}-again.xml")
         where = os.path.join(self.dir, f"pytest-{name}-again")
         status = run(argv + ["--basetemp", where, "--junitxml", junit, *tests],
                      dict(env, SBX_SLACK=f"{2 * self.slack:g}"), SUITE_SECONDS)
         again = Tally()
-        if status in (0, 1) and again.add_junit(junit) and again.total() == cases.failed:
-            print(f"FLAKY {name}: {again.passed} of {cases.failed} passed when run alone",
-                  flush=True)
-            cases.passed += again.passed
-            cases.failed = again.failed
-        return status
+        if status not in (0, 1) or not again.add_junit(junit) or again.total() < len(tests):
+            return
+        flaky = set(tests) - set(failures(junit))
+        print(f"FLAKY {name}: {len(flaky)} of {len(tests)} passed when run alone", flush=True)
+        cases.passed += len(flaky)
+        cases.failed -= sum(len(failed[each]) for each in flaky)
 
     def leftovers(self, suite, tally):
         """What a suite left running or mounted is a failure, and is cleared away."""
