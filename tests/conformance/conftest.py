@@ -20,21 +20,7 @@ def select():
                 cases.append((row, profile))
             elif profile in row.profiles:
                 reasons[reason] += 1
-    return spread(cases), reasons
-
-
-def spread(cases: list) -> list:
-    """Puts those that wait evenly among the others, so that workers get equal shares."""
-    waiting = [case for case in cases if case[0].seconds]
-    quick = [case for case in cases if not case[0].seconds]
-    # All but the end of the list: what is handed out last should be short.
-    stride = max(1, len(quick) * 3 // 4 // max(1, len(waiting)))
-    mixed = []
-    for index, case in enumerate(quick):
-        if index % stride == 0 and waiting:
-            mixed.append(waiting.pop())
-        mixed.append(case)
-    return mixed + waiting
+    return cases, reasons
 
 
 def pytest_terminal_summary(terminalreporter):
@@ -52,8 +38,10 @@ def pytest_generate_tests(metafunc):
             except FileNotFoundError as error:
                 raise pytest.UsageError(str(error)) from None
         cases, _ = select()
-        metafunc.parametrize("row, profile", cases,
-                             ids=[f"{profile}-{row.id}" for row, profile in cases])
+        metafunc.parametrize("row, profile", [
+            pytest.param(row, profile, id=f"{profile}-{row.id}",
+                         marks=[pytest.mark.long(row.seconds)] if row.seconds else [])
+            for row, profile in cases])
 
 
 @pytest.fixture(scope="session")
