@@ -36,6 +36,7 @@ const char *op_kind_name(enum op_kind kind)
 		[OP_FALLOCATE] = "fallocate",
 		[OP_COPY_FILE_RANGE] = "copy_file_range",
 		[OP_IOCTL] = "ioctl",
+		[OP_ACCESS] = "access",
 	};
 
 	return (size_t)kind < sizeof(names) / sizeof(names[0]) ? names[kind] : "?";

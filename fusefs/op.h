@@ -6,7 +6,8 @@
  * libfuse: its functions return 0 or a negative errno and fill out parameters. So there is one
  * place that replies, and one that takes back what the kernel did not take.
  *
- * Slots of a class that are missing mean -EPERM, but lookup (-ENOENT) and statfs (the mount's).
+ * Slots of a class that are missing mean -EPERM, but lookup (-ENOENT), access (by mode) and statfs
+ * (the mount's).
  * Nodes given to slots are referenced for the length of the call.
  */
 #ifndef SBX_FUSEFS_OP_H
@@ -55,6 +56,7 @@ enum op_kind {
 	OP_FALLOCATE,
 	OP_COPY_FILE_RANGE,
 	OP_IOCTL,
+	OP_ACCESS,
 	OP_KINDS,
 	OP_FAILED = OP_KINDS, /* counts replies with an error other than ENOENT and ENOTTY */
 	OP_REFUSED, /* counts requests refused since their session held too many threads */
@@ -181,6 +183,9 @@ struct node_class {
 		       const struct op_setattr *change, struct stat *ret_st, int64_t *ret_valid_ms);
 	int (*readlink)(struct op *op, struct node *node, char **ret_text);
 	int (*mknod)(struct op *op, struct node *dir, const char *name, mode_t mode,
+	/* access(2), and entering a directory: may it be had as @mask (R_OK, W_OK, X_OK) says? 0, or
+	 * what open or exec would fail with. Missing: by the permission bits that getattr shows. */
+	int (*access)(struct op *op, struct node *node, int mask);
 		     struct entry *ret_entry);
 	int (*mkdir)(struct op *op, struct node *dir, const char *name, mode_t mode,
 		     struct entry *ret_entry);

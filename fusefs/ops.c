@@ -3,9 +3,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #include "fusefs/fs.h"
 #include "fusefs/reply.h"
+#include "fusefs/told.h"
 
 #define MAX_WRITE_BYTES	     (1024 * 1024)
 #define MAX_READAHEAD_BYTES  (1024 * 1024)
@@ -39,6 +41,9 @@ static void ops_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 	if (r == 0)
 		r = op.node->class->lookup ? op.node->class->lookup(&op, op.node, name, &entry)
 					   : -ENOENT;
+	if (r == 0 && !entry.node && op.node->class->foreign)
+		entry.entry_valid_ms = told_add(op.fs->told, op.told_takings, op.node->session,
+						parent, name, entry.entry_valid_ms);
 	op_reply_entry(&op, r, &entry);
 }
 
@@ -110,6 +115,33 @@ static void ops_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int t
 						      &change, &st, &valid_ms)
 			    : -EPERM;
 	op_reply_attr(&op, r, &st, valid_ms);
+}
+
+/* No bit for anybody: nobody but root could, and what is shown here is not changed as root would. */
+static int access_by_mode(struct op *op, int mask)
+{
+	int64_t valid_ms;
+	struct stat st;
+	int r = op->node->class->getattr(op, op->node, &st, &valid_ms);
+
+	if (r < 0)
+		return r;
+	return (mask & R_OK && !(st.st_mode & 0444)) || (mask & W_OK && !(st.st_mode & 0222)) ||
+			       (mask & X_OK && !(st.st_mode & 0111))
+		       ? -EACCES
+		       : 0;
+}
+
+static void ops_access(fuse_req_t req, fuse_ino_t ino, int mask)
+{
+	struct op op;
+	int r = op_begin(&op, req, ino, OP_ACCESS);
+
+	/* That it is there was just told to the kernel, or is still believed. */
+	if (r == 0 && mask != F_OK)
+		r = op.node->class->access ? op.node->class->access(&op, op.node, mask)
+					   : access_by_mode(&op, mask);
+	op_reply_err(&op, r);
 }
 
 static void ops_readlink(fuse_req_t req, fuse_ino_t ino)
@@ -209,6 +241,10 @@ static void ops_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse
 									    to_dir, newname, flags)
 						   : -EPERM;
 	}
+	/* The kernel believes the new name as long as it would have the old one. */
+	if (r == 0 && to_dir->class->foreign)
+		(void)told_add(op.fs->told, told_takings(op.fs->told), to_dir->session, newparent,
+			       newname, op.fs->config.ttl_ms);
 	node_put(op.fs->nodes, to_dir);
 	op_reply_err(&op, r);
 }
@@ -257,6 +293,7 @@ static const struct fuse_lowlevel_ops table = {
 	.forget_multi = ops_forget_multi,
 	.getattr = ops_getattr,
 	.setattr = ops_setattr,
+	.access = ops_access,
 	.readlink = ops_readlink,
 	.mknod = ops_mknod,
 	.mkdir = ops_mkdir,

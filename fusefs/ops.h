@@ -1,7 +1,7 @@
 /*
  * ops - libfuse's table of operations: the frame around the classes of nodes (op.h).
  *
- * Left out on purpose (kernel.md "ENOSYS"): getlk, setlk, flock, poll, bmap, lseek, xattrs, access.
+ * Left out on purpose (kernel.md "ENOSYS"): getlk, setlk, flock, poll, bmap, lseek, xattrs.
  */
 #ifndef SBX_FUSEFS_OPS_H
 #define SBX_FUSEFS_OPS_H

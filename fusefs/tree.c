@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <glib.h>
 
@@ -39,6 +40,12 @@ static mode_t shown_type(mode_t mode)
 	return S_ISFIFO(mode) ? S_IFSOCK : mode & S_IFMT;
 }
 
+/* The permission bits that are shown. */
+static mode_t shown_bits(const struct op *op, mode_t mode)
+{
+	return mode & 0777 & (S_ISLNK(mode) ? 0777 : ~op->fs->config.umask);
+}
+
 /* The attributes of @node as they are shown. @told: as node_show(). */
 static void show(struct op *op, struct node *node, const struct sbx_attr *attr, bool told,
 		 struct stat *ret_st)
@@ -48,8 +55,7 @@ static void show(struct op *op, struct node *node, const struct sbx_attr *attr, 
 
 	memset(ret_st, 0, sizeof(*ret_st));
 	ret_st->st_ino = node_show(op->fs->nodes, node, attr, told);
-	ret_st->st_mode = shown_type(attr->mode) |
-			  (attr->mode & 0777 & (S_ISLNK(attr->mode) ? 0777 : ~config->umask));
+	ret_st->st_mode = shown_type(attr->mode) | shown_bits(op, attr->mode);
 	ret_st->st_nlink = attr->nlink;
 	ret_st->st_uid = config->uid;
 	ret_st->st_gid = config->gid;
@@ -212,6 +218,39 @@ show:
 	show(op, node, &attr, true, ret_st);
 	*ret_valid_ms = attr_valid(&attr, valid_ms);
 	return 0;
+}
+
+/*
+ * From the attributes that a stat would show, but nothing is published first: what is unsent shows
+ * its mode as well. Where they can't be asked for now, from what was known; a directory can be
+ * entered then in any case: what is done there says what is wrong.
+ */
+static int tree_access(struct op *op, struct node *node, int mask)
+{
+	g_autofree char *path = NULL;
+	struct sbx_attr attr;
+	int r;
+
+	r = node_path(op->fs->nodes, node, &path);
+	if (r == 0)
+		r = sbx_ws_stat(ws_of(node), &op->call, path, SBX_STAT_TTL, &attr, NULL);
+	if (r == -EINTR)
+		return r;
+	if (r < 0 && node->type == S_IFDIR && !path)
+		return 0; /* somebody stands in it */
+	if (r < 0 && path && !is_about_the_name(r)) {
+		if (sbx_ws_stat(ws_of(node), &op->call, path, SBX_STAT_CACHED, &attr, NULL) == 0)
+			r = 0;
+		else if (node->type == S_IFDIR)
+			return 0;
+	} else if (r < 0 && getattr_nameless(op, node, &attr) == 0) {
+		r = 0;
+	}
+	if (r < 0)
+		return r;
+	if (mask & X_OK && S_ISREG(attr.mode) && !(shown_bits(op, attr.mode) & 0111))
+		return -EACCES;
+	return sbx_ws_access(ws_of(node), path, &attr, mask);
 }
 
 static int tree_setattr(struct op *op, struct node *node, struct handle *handle,
@@ -554,9 +593,11 @@ static int tree_statfs(struct op *op, struct node *node, struct statvfs *ret_st)
 
 const struct node_class tree_class = {
 	.waits = true,
+	.foreign = true,
 	.lookup = tree_lookup,
 	.getattr = tree_getattr,
 	.setattr = tree_setattr,
+	.access = tree_access,
 	.readlink = tree_readlink,
 	.mknod = tree_mknod,
 	.mkdir = tree_mkdir,

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "client/apply.h"
 #include "client/probe.h"
@@ -86,17 +87,23 @@ static int create_exclusive(struct sbx_files *files, const struct sbx_call *call
 	return r;
 }
 
-/* May what is there be opened so? Where the sandbox's commands are not root's, a file that nobody
- * may write is not written: later nobody would hear of it. */
-static int access_error(struct sbx_files *files, const struct opening *opening)
+int sbx_files_access(struct sbx_files *files, const struct sbx_attr *attr, int mask)
 {
-	bool writes = (opening->flags & O_ACCMODE) != O_RDONLY || opening->flags & O_TRUNC;
 	const struct sbx_probe_reply *probe;
 
-	if (!writes || opening->attr.mode & 0222)
+	if ((!(mask & R_OK) || attr->mode & 0444) && (!(mask & W_OK) || attr->mode & 0222) &&
+	    (!(mask & X_OK) || !S_ISDIR(attr->mode) || attr->mode & 0111))
 		return 0;
 	probe = sbx_names_probe_cached(files->names);
 	return probe && probe->uid != 0 ? -EACCES : 0;
+}
+
+/* May what is there be opened so? What could not be put in place would be told to nobody later. */
+static int access_error(struct sbx_files *files, const struct opening *opening)
+{
+	bool writes = (opening->flags & O_ACCMODE) != O_RDONLY || opening->flags & O_TRUNC;
+
+	return writes ? sbx_files_access(files, &opening->attr, W_OK) : 0;
 }
 
 /* Is the file there, and what is it? Creates it where that is exclusive. */

@@ -6,6 +6,7 @@
 #include <linux/fs.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <glib.h>
 
@@ -494,6 +495,17 @@ int sbx_ws_setattr(struct sbx_workspace *ws, const struct sbx_call *call, const 
 		*ret_attr = results[n_ops - 1].attr;
 	sbx_op_results_clear(results, n_ops);
 	return r;
+}
+
+int sbx_ws_access(struct sbx_workspace *ws, const char *path, const struct sbx_attr *attr, int mask)
+{
+	int r = 0;
+
+	if (mask & W_OK && path)
+		r = check_change(ws, path);
+	if (mask & R_OK && path && strcmp(path, "/") == 0)
+		r = -EACCES; /* it can't be listed */
+	return r < 0 ? r : sbx_files_access(ws->files, attr, mask);
 }
 
 int sbx_ws_statfs(struct sbx_workspace *ws, const struct sbx_call *call, struct statvfs *ret_st)

@@ -74,6 +74,14 @@ enum sbx_stat_how {
 int sbx_ws_stat(struct sbx_workspace *ws, const struct sbx_call *call, const char *path,
 		enum sbx_stat_how how, struct sbx_attr *ret_attr, int64_t *ret_valid_ms);
 
+/*
+ * Whether what *attr describes, at @path (NULL: nowhere by now), may be had as @mask (R_OK, W_OK,
+ * X_OK) says: 0; -EROFS; -EACCES for what an open would refuse, or the sandbox where its commands are
+ * not root's. X_OK of what is no directory is the caller's to judge. Never asks.
+ */
+int sbx_ws_access(struct sbx_workspace *ws, const char *path, const struct sbx_attr *attr,
+		  int mask);
+
 /* A directory as it was at one moment, entries in a fixed order. Immutable, reference counted. */
 struct sbx_dirent {
 	char *name;
