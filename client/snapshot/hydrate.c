@@ -199,7 +199,7 @@ static int put_structure(struct laying *laying)
 	}
 	say(laying, "putting back links and names");
 	if (sbx_restore_count(restore))
-		r = sbx_restore_run(restore, laying->names, laying->call, NULL);
+		r = sbx_restore_run(restore, laying->names, laying->call, NULL, NULL);
 	sbx_restore_free(restore);
 	return r;
 }
@@ -226,7 +226,7 @@ static int put_attributes(struct laying *laying)
 			sbx_restore_mtime(restore, entry->path, entry->mtime_ns);
 	}
 	if (r == 0 && sbx_restore_count(restore))
-		r = sbx_restore_run(restore, laying->names, laying->call, NULL);
+		r = sbx_restore_run(restore, laying->names, laying->call, NULL, NULL);
 	sbx_restore_free(restore);
 	sbx_walk_free(walk);
 	return r;

@@ -23,7 +23,10 @@ struct mending {
 	struct sbx_restore *restore;
 	GHashTable *renamed; /* path after the thaw -> path that is known */
 	GHashTable *touched; /* directories whose listing is not what was known */
+	GHashTable
+		*unlike; /* files that were one and differ now: which was changed can't be told */
 	unsigned int unknown;
+	unsigned int failed;
 };
 
 static bool same_type(const struct sbx_walk_entry *a, const struct sbx_walk_entry *b)
@@ -100,9 +103,10 @@ static void mend_name(struct mending *mending, const struct sbx_walk_entry *know
 	}
 }
 
-/* Names of one file are one again. */
-static void mend_links(struct mending *mending, GPtrArray *sound)
+/* Names of one file are one again. Whether there are any. */
+static bool mend_links(struct mending *mending, GPtrArray *sound)
 {
+	bool any = false;
 	g_autoptr(GHashTable) first = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, NULL);
 
 	for (guint i = 0; i < sound->len; i++) {
@@ -119,9 +123,11 @@ static void mend_links(struct mending *mending, GPtrArray *sound)
 			g_hash_table_insert(first, key, known->path);
 			continue;
 		}
-		sbx_restore_hardlink(mending->restore, path, known->path);
+		sbx_restore_same(mending->restore, path, known->path);
+		any = true;
 		g_free(key);
 	}
+	return any;
 }
 
 /* Directories that the thaw made under a wrong name, what lies deep first. */
@@ -154,6 +160,10 @@ static void mend_attributes(struct mending *mending, GPtrArray *sound)
 	for (guint i = sound->len; i > 0; i--) {
 		const struct sbx_walk_entry *known = g_ptr_array_index(sound, i - 1);
 
+		if (g_hash_table_contains(mending->unlike, known->path)) {
+			mending->unknown++;
+			continue;
+		}
 		if (S_ISDIR(known->attr.mode)) {
 			sbx_restore_mode(mending->restore, known->path, known->attr.mode);
 			/* Its own time is that of a listing that is no more. */
@@ -166,8 +176,8 @@ static void mend_attributes(struct mending *mending, GPtrArray *sound)
 	}
 }
 
-/* Collect the steps. *ret_sound: struct sbx_walk_entry * of what is as it was known to be. */
-static GPtrArray *plan(struct mending *mending)
+/* Collect the steps that names take: struct sbx_walk_entry * of what is as it was known to be. */
+static GPtrArray *plan_names(struct mending *mending)
 {
 	GPtrArray *sound = g_ptr_array_new();
 
@@ -189,9 +199,6 @@ static GPtrArray *plan(struct mending *mending)
 		}
 	}
 	count_unknown(mending);
-	mend_links(mending, sound);
-	remove_wrong(mending);
-	mend_attributes(mending, sound);
 	return sound;
 }
 
@@ -206,12 +213,40 @@ static void mend_own(struct mending *mending)
 		sbx_restore_mode(mending->restore, ours[i], 0700);
 }
 
+/* Run what was collected, and begin anew. */
+static int run_steps(struct mending *mending, struct sbx_names *names, const struct sbx_call *call)
+{
+	unsigned int failed = 0;
+	int r = sbx_restore_run(mending->restore, names, call, &failed, mending->unlike);
+
+	sbx_restore_free(mending->restore);
+	mending->restore = sbx_restore_new();
+	mending->failed += failed;
+	return r;
+}
+
+static int mend(struct mending *mending, struct sbx_names *names, const struct sbx_call *call)
+{
+	g_autoptr(GPtrArray) sound = plan_names(mending);
+	bool has_links = mend_links(mending, sound);
+	int r = 0;
+
+	remove_wrong(mending);
+	/* What the links compare is known only then. */
+	if (has_links)
+		r = run_steps(mending, names, call);
+	if (r < 0)
+		return r;
+	mend_attributes(mending, sound);
+	mend_own(mending);
+	return run_steps(mending, names, call);
+}
+
 int sbx_snapshot_mend_thaw(struct sbx_workspace *ws, const struct sbx_call *call,
 			   char **ret_message)
 {
 	struct sbx_names *names = sbx_workspace_names(ws);
 	struct mending mending = { .known = sbx_names_walk_known(names, true) };
-	unsigned int failed = 0;
 	int r;
 
 	*ret_message = NULL;
@@ -220,23 +255,23 @@ int sbx_snapshot_mend_thaw(struct sbx_workspace *ws, const struct sbx_call *call
 		mending.restore = sbx_restore_new();
 		mending.renamed = g_hash_table_new(g_str_hash, g_str_equal);
 		mending.touched = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, NULL);
-		g_ptr_array_unref(plan(&mending));
-		mend_own(&mending);
-		r = sbx_restore_run(mending.restore, names, call, &failed);
+		mending.unlike = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, NULL);
+		r = mend(&mending, names, call);
 		sbx_restore_free(mending.restore);
 		g_hash_table_unref(mending.renamed);
 		g_hash_table_unref(mending.touched);
+		g_hash_table_unref(mending.unlike);
 	}
 	if (r < 0)
 		*ret_message = g_strdup_printf("the sandbox slept: times, modes of directories and "
 					       "names could not be put back (%s)",
 					       g_strerror(-r));
-	else if (mending.unknown || failed)
+	else if (mending.unknown || mending.failed)
 		*ret_message =
 			g_strdup_printf("the sandbox slept: of %u files and directories the "
 					"times and modes were not known and are those of its "
 					"waking",
-					MAX(mending.unknown, failed));
+					MAX(mending.unknown, mending.failed));
 	sbx_walk_free(mending.known);
 	sbx_walk_free(mending.now);
 	return r;

@@ -21,9 +21,10 @@
 
 /* A step as its words, spelled: verb, and what goes with it. */
 struct step {
-	char verb; /* 'd', 'n', 'l', 'h', 'u', 'r', 'm', 't' */
-	char *value; /* of m, t, d: the mode or stamp; of n, l, h: the first path or text */
+	char verb; /* 'd', 'n', 'l', 'h', 's', 'u', 'r', 'm', 't' */
+	char *value; /* of m, t, d: the mode or stamp; of n, l, h, s: the first path or text */
 	char *path; /* spelled */
+	char *compared[2]; /* of s: both paths as they are */
 };
 
 struct sbx_restore {
@@ -38,6 +39,8 @@ static void step_free(void *arg)
 
 	g_free(step->value);
 	g_free(step->path);
+	g_free(step->compared[0]);
+	g_free(step->compared[1]);
 	g_free(step);
 }
 
@@ -61,8 +64,8 @@ void sbx_restore_free(struct sbx_restore *restore)
 	g_free(restore);
 }
 
-/* A path that has no form we take is left out: the comparison afterwards finds it missing. */
-static void add_step(GPtrArray *steps, char verb, char *value, const char *path)
+/* A path that has no form we take is left out (NULL): the comparison afterwards finds it missing. */
+static struct step *add_step(GPtrArray *steps, char verb, char *value, const char *path)
 {
 	char *spelled = sbx_program_spell_path(path, NULL);
 	struct step *step;
@@ -70,13 +73,14 @@ static void add_step(GPtrArray *steps, char verb, char *value, const char *path)
 	if (!spelled || !value) {
 		g_free(spelled);
 		g_free(value);
-		return;
+		return NULL;
 	}
 	step = g_new0(struct step, 1);
 	step->verb = verb;
 	step->value = value;
 	step->path = spelled;
 	g_ptr_array_add(steps, step);
+	return step;
 }
 
 void sbx_restore_mkdir(struct sbx_restore *restore, const char *path)
@@ -97,6 +101,17 @@ void sbx_restore_symlink(struct sbx_restore *restore, const char *text, const ch
 void sbx_restore_hardlink(struct sbx_restore *restore, const char *first, const char *path)
 {
 	add_step(restore->steps, 'h', sbx_program_spell_path(first, NULL), path);
+}
+
+void sbx_restore_same(struct sbx_restore *restore, const char *first, const char *path)
+{
+	struct step *step =
+		add_step(restore->steps, 's', sbx_program_spell_path(first, NULL), path);
+
+	if (!step)
+		return;
+	step->compared[0] = g_strdup(first);
+	step->compared[1] = g_strdup(path);
 }
 
 void sbx_restore_unlink(struct sbx_restore *restore, const char *path)
@@ -219,9 +234,36 @@ static guint add_group(struct sbx_program_request *request, const GPtrArray *ste
 	return r < 0 ? 0 : n;
 }
 
+/* "FAILED\0" and for each step of @first.. that found files unlike its number among those that
+ * compare. */
+static int take_outcome(const GByteArray *section, struct step *const *first, guint n,
+			unsigned int *failed, GHashTable *unlike)
+{
+	const char *at = (const char *)section->data, *end = at + section->len;
+	g_autoptr(GPtrArray) compared = g_ptr_array_new();
+
+	if (!section->len || end[-1])
+		return -EIO;
+	for (guint i = 0; i < n; i++)
+		if (first[i]->verb == 's')
+			g_ptr_array_add(compared, first[i]);
+	*failed += (unsigned int)strtoul(at, NULL, 10);
+	for (at += strlen(at) + 1; at < end; at += strlen(at) + 1) {
+		unsigned long number = strtoul(at, NULL, 10);
+		struct step *step;
+
+		if (number >= compared->len)
+			return -EIO;
+		step = g_ptr_array_index(compared, number);
+		for (int i = 0; unlike && i < 2; i++)
+			g_hash_table_add(unlike, g_strdup(step->compared[i]));
+	}
+	return 0;
+}
+
 static int run_steps(struct sbx_names *names, const struct sbx_call *call,
 		     const struct sbx_probe_reply *probe, const GPtrArray *steps,
-		     unsigned int *failed)
+		     unsigned int *failed, GHashTable *unlike)
 {
 	guint at = 0;
 
@@ -244,9 +286,11 @@ static int run_steps(struct sbx_names *names, const struct sbx_call *call,
 		r = run(names, call, STEP_TIMEOUT_MS, &request, &section);
 		if (r < 0)
 			return r;
-		if (section->len)
-			*failed += (unsigned int)strtoul((const char *)section->data, NULL, 10);
+		r = take_outcome(section, (struct step *const *)steps->pdata + at - in_request,
+				 in_request, failed, unlike);
 		g_byte_array_unref(section);
+		if (r < 0)
+			return r;
 	}
 	return 0;
 }
@@ -260,7 +304,7 @@ static int group_compare(const void *a, const void *b)
 }
 
 int sbx_restore_run(struct sbx_restore *restore, struct sbx_names *names,
-		    const struct sbx_call *call, unsigned int *ret_failed)
+		    const struct sbx_call *call, unsigned int *ret_failed, GHashTable *unlike)
 {
 	const struct sbx_probe_reply *probe;
 	unsigned int failed = 0;
@@ -268,7 +312,7 @@ int sbx_restore_run(struct sbx_restore *restore, struct sbx_names *names,
 
 	r = sbx_names_probe(names, call, &probe);
 	if (r == 0)
-		r = run_steps(names, call, probe, restore->steps, &failed);
+		r = run_steps(names, call, probe, restore->steps, &failed, unlike);
 	/* Tools that know whole seconds only take no fraction. */
 	for (guint i = 0; r == 0 && !probe->touch_ns && i < restore->times->len; i++) {
 		struct step *step = g_ptr_array_index(restore->times, i);
@@ -278,9 +322,9 @@ int sbx_restore_run(struct sbx_restore *restore, struct sbx_names *names,
 	g_ptr_array_sort(restore->times, group_compare);
 	/* Modes last: they may take away the way to what is below. */
 	if (r == 0)
-		r = run_steps(names, call, probe, restore->times, &failed);
+		r = run_steps(names, call, probe, restore->times, &failed, NULL);
 	if (r == 0)
-		r = run_steps(names, call, probe, restore->modes, &failed);
+		r = run_steps(names, call, probe, restore->modes, &failed, NULL);
 	if (r == 0 && ret_failed)
 		*ret_failed = failed;
 	return r;

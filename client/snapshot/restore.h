@@ -28,6 +28,8 @@ void sbx_restore_mkdir(struct sbx_restore *restore, const char *path);
 void sbx_restore_move(struct sbx_restore *restore, const char *from, const char *path);
 void sbx_restore_symlink(struct sbx_restore *restore, const char *text, const char *path);
 void sbx_restore_hardlink(struct sbx_restore *restore, const char *first, const char *path);
+/* The same, unless @path is no file that holds the same bytes as @first. */
+void sbx_restore_same(struct sbx_restore *restore, const char *first, const char *path);
 void sbx_restore_unlink(struct sbx_restore *restore, const char *path);
 /* Only where it is empty. */
 void sbx_restore_rmdir(struct sbx_restore *restore, const char *path);
@@ -39,9 +41,12 @@ void sbx_restore_mtime(struct sbx_restore *restore, const char *path, int64_t mt
 /* How many steps were added. */
 size_t sbx_restore_count(const struct sbx_restore *restore);
 
-/* Run all. *ret_failed (may be NULL): steps that failed. */
+/*
+ * Run all. *ret_failed (may be NULL): steps that failed. @unlike (may be NULL) takes copies of the
+ * paths of sbx_restore_same(), both of each, that were left as they are because they differ.
+ */
 int sbx_restore_run(struct sbx_restore *restore, struct sbx_names *names,
-		    const struct sbx_call *call, unsigned int *ret_failed);
+		    const struct sbx_call *call, unsigned int *ret_failed, GHashTable *unlike);
 
 /*
  * SHA-256 of the regular files @paths: *ret_sums maps a path to its 32 bytes (g_free); what can't

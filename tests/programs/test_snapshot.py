@@ -19,10 +19,18 @@ def root(box):
     return os.fsencode(box.root)
 
 
+def outcome(box, *words):
+    """How many steps failed, and which of those that compare found that files differ."""
+    [[_, section]] = box.ask("program", "restore", *words)
+    failed, *unlike = unquote(section).removesuffix(b"\0").split(b"\0")
+    return int(failed), [int(number) for number in unlike]
+
+
 def restore(box, *words):
     """How many steps failed."""
-    [[_, section]] = box.ask("program", "restore", *words)
-    return int(unquote(section).rstrip(b"\0"))
+    failed, unlike = outcome(box, *words)
+    assert not unlike
+    return failed
 
 
 def make(root, name, data=b"x"):
@@ -99,6 +107,40 @@ def test_links(box, root):
     assert os.readlink(os.path.join(root, b"to-d")) == b"/usr"
     assert os.readlink(os.path.join(root, b"first")) == b"x"
     assert os.listdir(os.path.join(root, b"d")) == []
+
+
+def test_links_of_what_is_the_same(box, root):
+    for name in (b"first", b"same", b"already"):
+        make(root, name, b"one file")
+    os.unlink(os.path.join(root, b"already"))
+    os.link(os.path.join(root, b"first"), os.path.join(root, b"already"))
+    make(root, b"other", b"ano file")
+    make(root, b"shorter", b"one fil")
+    os.symlink(b"first", os.path.join(root, b"l"))
+    os.mkdir(os.path.join(root, b"d"))
+    before = {name: os.lstat(os.path.join(root, name)) for name in os.listdir(root)}
+    names = [b"same", b"other", b"already", b"shorter", b"l", b"d", b"missing"]
+    words = [word for name in names for word in (b"s", path(b"first"), path(name))]
+    for _ in range(2):  # a lost answer is asked for again
+        assert outcome(box, *words, b"s", path(b"missing"), path(b"same")) == \
+            (0, [1, 3, 4, 5, 6, 7])
+    assert os.path.samefile(os.path.join(root, b"first"), os.path.join(root, b"same"))
+    for name in (b"other", b"shorter", b"l", b"d", b"already"):
+        after = os.lstat(os.path.join(root, name))
+        assert (after.st_ino, after.st_mtime_ns) == (before[name].st_ino, before[name].st_mtime_ns)
+    assert set(os.listdir(root)) == {*before, b".sbxfs"}
+
+
+def test_what_can_not_be_replaced_is_kept(box, root):
+    make(root, b"f", b"kept")
+    os.mkdir(os.path.join(root, b"d"))
+    words = [b"h", path(b"missing"), path(b"f"), b"l", b"n" * 5000, path(b"f"),
+             b"h", path(b"f"), path(b"d"), b"l", b"x", path(b"d"), b"n", path(b"f"), path(b"d")]
+    assert restore(box, *words) == 5
+    with open(os.path.join(root, b"f"), "rb") as file:
+        assert file.read() == b"kept"
+    assert os.listdir(os.path.join(root, b"d")) == []
+    assert set(os.listdir(root)) == {b"f", b"d", b".sbxfs"}
 
 
 def test_removal(box, root):
