@@ -137,12 +137,15 @@ int sbx_job_list_request(const char *const *roots, const struct sbx_tools *tools
 	return r < 0 ? r : look_add_roots(ret_request, roots);
 }
 
-int sbx_job_started_request(const char *id, const char *op, const char *const *roots,
-			    const struct sbx_tools *tools, const struct sbx_program_limits *limits,
+int sbx_job_started_request(const char *id, const char *op, unsigned int looks,
+			    const char *const *roots, const struct sbx_tools *tools,
+			    const struct sbx_program_limits *limits,
 			    struct sbx_program_request *ret_request)
 {
 	int r = look_begin("start", tools, limits, ret_request);
 
+	if (r == 0)
+		r = sbx_program_request_addf(ret_request, "%u", looks);
 	if (r == 0)
 		r = sbx_program_request_add(ret_request, id);
 	if (r == 0)

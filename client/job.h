@@ -40,8 +40,10 @@ int sbx_job_run_request(const struct sbx_job_spec *spec, const char *op, const c
 int sbx_job_list_request(const char *const *roots, const struct sbx_tools *tools,
 			 const struct sbx_program_limits *limits,
 			 struct sbx_program_request *ret_request);
-int sbx_job_started_request(const char *id, const char *op, const char *const *roots,
-			    const struct sbx_tools *tools, const struct sbx_program_limits *limits,
+/* @looks: how often it looks for a trace of the start @op, 50 ms apart. */
+int sbx_job_started_request(const char *id, const char *op, unsigned int looks,
+			    const char *const *roots, const struct sbx_tools *tools,
+			    const struct sbx_program_limits *limits,
 			    struct sbx_program_request *ret_request);
 /* @words: "cancel" or "signal NAME" (A-Z0-9 only in NAME, else -EINVAL); NULL: remove. @ask_id: of
  * this request alone, [0-9a-f-]; what is asked is done once, in the order of the ids. */

@@ -93,7 +93,8 @@ bool sbx_job_id_is_valid(const char *id);
  * Start one: pending bytes of the session are published first. Returns when its directory is there
  * with meta.json. *ret_job: a new reference. -EINVAL (id, command, cwd outside), -EEXIST (the id is
  * taken, and not by this very start), -ENOENT (cwd is missing), -EOPNOTSUPP (no exec). A lost
- * answer never starts it twice: the start carries an id of its own, which is looked for.
+ * answer never starts it twice: the start carries an id of its own, which is looked for. A session
+ * that is asleep is woken: the start that found none is sent once more.
  */
 int sbx_jobs_start(struct sbx_jobs *jobs, const struct sbx_call *call,
 		   const struct sbx_job_spec *spec, struct sbx_job **ret_job);

@@ -13,6 +13,8 @@
 /* How long a start may stay without a sign before it has failed. */
 #define START_TIMEOUT_MS 10000
 #define START_LOOKS_MAX	 3
+/* For how long one look waits for a trace, in twentieths of a second. */
+#define START_LOOKS 40
 
 /*
  * The exec that is the leader. Its answer comes when the job has ended, maybe hours later and after
@@ -66,37 +68,148 @@ static char *job_make_id(void)
 	return g_strdup_printf("%" G_GINT64_FORMAT "-%s", g_get_real_time() / 1000, random);
 }
 
-/* Wait until the start @op has made its job, or said why not. */
-static int start_await(struct sbx_jobs *jobs, const struct sbx_call *call,
-		       const struct sbx_job_spec *spec, const char *op, struct leader *leader,
+struct starting {
+	struct sbx_jobs *jobs;
+	const struct sbx_job_spec *spec;
+	const char *op;
+	struct sbx_program_request request; /* the leader's */
+	struct leader *leader; /* NULL: not sent */
+	bool resent;
+};
+
+/* Send the leader. A lost answer is no failure: the start is looked for. */
+static int start_send(struct starting *starting, const struct sbx_call *call)
+{
+	struct sbx_exec_spec exec = { .argv = sbx_program_request_argv(&starting->request) };
+	struct leader *leader = g_new0(struct leader, 1);
+	struct sbx_failure failure = { 0 };
+	struct sbx_call own = *call;
+	int r;
+
+	atomic_init(&leader->refs, 2);
+	pthread_mutex_init(&leader->lock, NULL);
+	own.failure = &failure;
+	r = sbx_session_exec_detached(starting->jobs->session, &own, &exec, leader_answered,
+				      leader);
+	if (r < 0)
+		leader_unref(leader); /* never called */
+	if (r < 0 && !failure.maybe_done) {
+		if (call->failure)
+			*call->failure = failure;
+		leader_unref(leader);
+		return r;
+	}
+	if (starting->leader)
+		leader_unref(starting->leader);
+	starting->leader = leader;
+	return 0;
+}
+
+static void leader_state(struct leader *leader, bool *ret_answered, int *ret_error)
+{
+	pthread_mutex_lock(&leader->lock);
+	*ret_answered = leader->answered;
+	*ret_error = leader->answered ? leader->error : 0;
+	pthread_mutex_unlock(&leader->lock);
+}
+
+/* There was no session: it did not run, and won't. */
+static bool leader_was_refused(struct leader *leader)
+{
+	bool answered;
+	int error;
+
+	leader_state(leader, &answered, &error);
+	return error == -ESTALE;
+}
+
+/* One look for what has become of it. */
+static int start_look(const struct starting *starting, const struct sbx_call *call,
+		      unsigned int looks, struct sbx_job_look **ret_look)
+{
+	struct sbx_jobs *jobs = starting->jobs;
+	g_autofree const char **roots = jobs_roots(jobs);
+	const struct sbx_probe_reply *probe;
+	struct sbx_program_request request;
+	struct sbx_program_limits limits;
+	int r;
+
+	r = sbx_names_probe(jobs->names, call, &probe);
+	if (r < 0)
+		return r;
+	sbx_names_limits(jobs->names, &limits);
+	r = sbx_job_started_request(starting->spec->id, starting->op, looks, roots, &probe->tools,
+				    &limits, &request);
+	if (r < 0) {
+		sbx_program_request_clear(&request);
+		return r;
+	}
+	return jobs_look(jobs, call, &request, true, ret_look);
+}
+
+/* The job of @record, which is the one that was started. */
+static struct sbx_job *start_job(const struct starting *starting,
+				 const struct sbx_job_record *record, int64_t clock_s)
+{
+	g_autofree char *dir = g_strdup_printf("%s/%s", record->root, record->id);
+	struct sbx_jobs *jobs = starting->jobs;
+	struct sbx_job *job;
+
+	pthread_mutex_lock(&jobs->lock);
+	job = g_hash_table_lookup(jobs->by_id, record->id);
+	if (job)
+		sbx_job_ref(job);
+	else
+		job = job_new_locked(jobs, record->id, dir, record->op);
+	job->mine = true;
+	/* Fetched from the start: nobody has to ask for what is short. */
+	job->seen_dead = false;
+	job_spool_open_locked(job);
+	if (!job->meta && !record->has_exit)
+		job->state = SBX_JOB_STARTING;
+	job_take_record_locked(job, record, clock_s);
+	pthread_mutex_unlock(&jobs->lock);
+	pthread_mutex_lock(&starting->leader->lock);
+	starting->leader->job = sbx_job_ref(job);
+	pthread_mutex_unlock(&starting->leader->lock);
+	return job;
+}
+
+/*
+ * Wait until the start has made its job, or said why not. The leader's request is answered when the
+ * job has ended, so it can't find out by itself that its session was asleep: that the looks do,
+ * which wake it, and then it is sent once more.
+ */
+static int start_await(struct starting *starting, const struct sbx_call *call,
 		       struct sbx_job **ret_job)
 {
 	int64_t until_ms = sbx_clock_ms() + START_TIMEOUT_MS;
-	g_autofree const char **roots = jobs_roots(jobs);
-	const struct sbx_probe_reply *probe;
-	int lost = -EIO, unread = 0, r;
+	unsigned int looks = START_LOOKS;
+	struct sbx_failure failure = { 0 };
+	struct sbx_call own = *call;
+	int lost = -EIO, unread = 0, r = 0;
 
-	r = sbx_names_probe(jobs->names, call, &probe);
+	own.no_wake = true;
+	own.failure = &failure;
 	while (r == 0) {
-		struct sbx_program_request request;
-		struct sbx_program_limits limits;
 		struct sbx_job_look *look = NULL;
 		bool answered;
+		int error;
 
 		/* Looked at before asking: an answer that comes first still leaves its traces. */
-		pthread_mutex_lock(&leader->lock);
-		answered = leader->answered;
-		if (answered && leader->error < 0 && leader->error != -ECANCELED)
-			lost = leader->error;
-		pthread_mutex_unlock(&leader->lock);
-
-		sbx_names_limits(jobs->names, &limits);
-		if (sbx_job_started_request(spec->id, op, roots, &probe->tools, &limits, &request) <
-		    0) {
-			sbx_program_request_clear(&request);
-			return -EIO;
+		leader_state(starting->leader, &answered, &error);
+		if (error < 0 && error != -ECANCELED)
+			lost = error;
+		memset(&failure, 0, sizeof(failure));
+		r = start_look(starting, &own, looks, &look);
+		looks = START_LOOKS;
+		if (r == -ESTALE && own.no_wake && failure.session_not_found) {
+			/* It was refused, too. */
+			own.no_wake = false;
+			looks = 1;
+			r = 0;
+			continue;
 		}
-		r = jobs_look(jobs, call, &request, true, &look);
 		/* The leader may be at work: one answer that was lost is no reason to forget it. */
 		if (r == -EIO && ++unread < START_LOOKS_MAX) {
 			r = 0;
@@ -107,36 +220,21 @@ static int start_await(struct sbx_jobs *jobs, const struct sbx_call *call,
 		if (look->error && look->error != EAGAIN) {
 			r = -look->error;
 		} else if (look->records->len == 1) {
-			const struct sbx_job_record *record = g_ptr_array_index(look->records, 0);
-			g_autofree char *dir = g_strdup_printf("%s/%s", record->root, record->id);
-			struct sbx_job *job;
-
-			pthread_mutex_lock(&jobs->lock);
-			job = g_hash_table_lookup(jobs->by_id, record->id);
-			if (job)
-				sbx_job_ref(job);
-			else
-				job = job_new_locked(jobs, record->id, dir, record->op);
-			job->mine = true;
-			/* Fetched from the start: nobody has to ask for what is short. */
-			job->seen_dead = false;
-			job_spool_open_locked(job);
-			if (!job->meta && !record->has_exit)
-				job->state = SBX_JOB_STARTING;
-			job_take_record_locked(job, record, look->clock_s);
-			pthread_mutex_unlock(&jobs->lock);
-			pthread_mutex_lock(&leader->lock);
-			leader->job = sbx_job_ref(job);
-			pthread_mutex_unlock(&leader->lock);
+			*ret_job = start_job(starting, g_ptr_array_index(look->records, 0),
+					     look->clock_s);
 			sbx_job_look_free(look);
-			*ret_job = job;
 			return 0;
+		} else if (leader_was_refused(starting->leader) && !starting->resent) {
+			starting->resent = true;
+			r = start_send(starting, &own);
 		} else if (look->error == EAGAIN && (answered || sbx_clock_ms() >= until_ms)) {
 			/* The look itself waits for two seconds. */
 			r = answered ? lost : -ETIMEDOUT;
 		}
 		sbx_job_look_free(look);
 	}
+	if (call->failure)
+		*call->failure = failure;
 	return r;
 }
 
@@ -190,15 +288,11 @@ static int jobs_prune(void *arg)
 int sbx_jobs_start(struct sbx_jobs *jobs, const struct sbx_call *call,
 		   const struct sbx_job_spec *spec, struct sbx_job **ret_job)
 {
-	struct sbx_failure failure = { 0 };
-	struct sbx_program_request request;
-	struct sbx_program_limits limits;
-	const struct sbx_probe_reply *probe;
 	g_autofree char *made_id = NULL, *session = NULL, *op = NULL;
 	struct sbx_job_spec own = *spec;
-	struct sbx_call start = *call;
-	struct sbx_exec_spec exec = { 0 };
-	struct leader *leader;
+	struct starting starting = { .jobs = jobs, .spec = &own };
+	const struct sbx_probe_reply *probe;
+	struct sbx_program_limits limits;
 	int r;
 
 	if (!spec->command_len || (spec->id && !sbx_job_id_is_valid(spec->id)) ||
@@ -215,30 +309,22 @@ int sbx_jobs_start(struct sbx_jobs *jobs, const struct sbx_call *call,
 		return r;
 	op = g_strdup_printf("%08x%08x%08x%08x", g_random_int(), g_random_int(), g_random_int(),
 			     g_random_int());
+	starting.op = op;
 	session = sbx_session_id(jobs->session);
 	sbx_names_limits(jobs->names, &limits);
 	r = sbx_job_run_request(&own, op, session, jobs->spare_root, probe->setsid, &probe->tools,
-				&limits, &request);
-	if (r < 0)
-		goto out;
-	leader = g_new0(struct leader, 1);
-	atomic_init(&leader->refs, 2);
-	pthread_mutex_init(&leader->lock, NULL);
-	exec.argv = sbx_program_request_argv(&request);
-	start.failure = &failure;
-	r = sbx_session_exec_detached(jobs->session, &start, &exec, leader_answered, leader);
-	if (r < 0)
-		leader_unref(leader); /* never called */
-	/* A lost answer is no failure: the start is looked for. */
-	if (r == 0 || failure.maybe_done)
-		r = start_await(jobs, call, &own, op, leader, ret_job);
-	leader_unref(leader);
+				&limits, &starting.request);
+	if (r == 0)
+		r = start_send(&starting, call);
+	if (r == 0)
+		r = start_await(&starting, call, ret_job);
+	if (starting.leader)
+		leader_unref(starting.leader);
 	if (r == 0) {
 		pthread_mutex_lock(&jobs->lock);
 		(void)jobs_start_task_locked(jobs, 0, jobs_prune, jobs);
 		pthread_mutex_unlock(&jobs->lock);
 	}
-out:
-	sbx_program_request_clear(&request);
+	sbx_program_request_clear(&starting.request);
 	return r;
 }

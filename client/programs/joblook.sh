@@ -2,9 +2,9 @@
 # shellcheck disable=SC2154 # the prelude's variables
 # Jobs of this sandbox: finding them, and asking something of one (client/job.h).
 #
-#   list SECONDS ROOT...        every job
-#   start SECONDS ID OP ROOT... wait until the start OP has made its job, or said why not: EAGAIN
-#                               when there is no trace of it yet
+#   list ROOT...                every job
+#   start LOOKS ID OP ROOT...   wait until the start OP has made its job, or said why not: EAGAIN
+#                               when there was no trace of it in that many looks, 0.05 s apart
 #   ask DIR ID WORDS            "cancel", "signal NAME": its leader does it; without one, we do.
 #                               Asked once however often this comes with that ID; the leader does
 #                               what is asked in the order of the IDs. EINVAL: no such signal
@@ -97,7 +97,7 @@ list() {
 
 start() {
 	n=0
-	while [ $n -lt 40 ]; do
+	while :; do
 		if [ -e ".sbxfs/ops/job-$op" ]; then
 			read -r w <".sbxfs/ops/job-$op"
 			printf 'r!%s\0' "$w"
@@ -118,8 +118,9 @@ start() {
 				return
 			}
 		done
-		sleep 0.05 || sleep 1
 		n=$((n + 1))
+		[ $n -lt "$looks" ] || break
+		sleep 0.05 || sleep 1
 	done
 	printf 'r!EAGAIN\0'
 }
@@ -214,8 +215,8 @@ shift
 case $mode in
 list) frame - "$({ clock && list "$@"; } | b64)" ;;
 start)
-	id=$1 op=$2
-	shift 2
+	looks=$1 id=$2 op=$3
+	shift 3
 	frame - "$({ clock && start "$@"; } | b64)"
 	;;
 ask | remove) frame - "$({ clock && $mode "$@"; } | b64)" ;;
