@@ -4,10 +4,11 @@ import errno
 import os
 import stat
 import subprocess
+import threading
 
 import pytest
 
-from sandbox import AND, EXCL, NOREPLACE, DriverError, lstat, seen
+from sandbox import AND, EXCL, NOREPLACE, DriverError, Sandbox, lstat, seen
 from test_scan import NAMES, path, write
 
 NOW, OMIT = "now", "omit"
@@ -286,15 +287,29 @@ def test_create(box):
     assert box.do("create", "full/f", "644")[0] == errno.ENOTDIR
 
 
-def test_create_race(box):
-    """Of many that create one name, one succeeds."""
-    won = 0
-    for _ in range(5):
-        request = box.apply()
-        for _ in range(4):
-            request.create("one", "644")
-        won += request.send().errors.count(0)
-    assert won == 1
+def test_race_for_a_name(box):
+    """Of two requests at one time that make the same new name, one succeeds."""
+    other = Sandbox(box.process.args[0], box.process.args[1], box.root)
+    try:
+        other.use(box.tools)
+        for turn, (verb, *words) in enumerate([
+                ("create", "644"), ("mkdir", "755"), ("create", "644"), ("symlink", "x")] * 3):
+            barrier, errors = threading.Barrier(2), []
+
+            def make(sandbox):
+                request = sandbox.apply()
+                getattr(request, verb)(f"one{turn}", *words)
+                barrier.wait()
+                errors.extend(request.send().errors)
+
+            threads = [threading.Thread(target=make, args=(each,)) for each in (box, other)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert sorted(errors) == [0, errno.EEXIST], (verb, turn)
+    finally:
+        other.close()
 
 
 def test_expect(box):

@@ -111,24 +111,6 @@ def test_list_of_what_is_none(box):
         (FAILED, errno.ENOTDIR)]
 
 
-def test_unreadable(box):
-    if os.geteuid() == 0:
-        # Root may list everything: only an ordinary user meets this.
-        os.chmod(box.root, 0o755)
-        os.mkdir(path(box, "d"), 0)
-        assert box.scan("list", "d")[b"d"].state == LISTED
-        return
-    for name, mode in (("no", 0), ("names", 0o400), ("search", 0o100)):
-        os.mkdir(path(box, name))
-        write(box, name + "/f")
-        os.chmod(path(box, name), mode)
-    places = box.scan("list", "", "no", "names", "search")
-    for name in ("no", "names", "search"):
-        os.chmod(path(box, name), 0o700)  # so that it can be removed
-    assert places[b""].state == LISTED
-    assert [places[n].error for n in (b"no", b"names", b"search")] == [errno.EACCES] * 3
-
-
 def make_tree(box):
     for i in range(4):
         for j in range(5):
