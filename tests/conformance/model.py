@@ -202,7 +202,7 @@ class Race:
 
 @dataclass(frozen=True)
 class During:
-    """Repeats the watching request while the others run; each reply is one of the kinds."""
+    """Repeats the watching request while the others run; kinds as in Race."""
 
     calls: tuple
     watch: Call
