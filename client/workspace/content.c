@@ -16,8 +16,10 @@
 #include "client/workspace/spool.h"
 #include "client/workspace/workspace.h"
 
-/* Contents that nobody reads now, kept with what was fetched of them. */
-#define IDLE_MAX 16
+/* Contents that nobody reads now, kept with what was fetched of them; and the part of the cache's
+ * bound that they may take, since the cache can't remove what is open. */
+#define IDLE_MAX  16
+#define IDLE_PART 4
 /* Our idea of the sandbox's clock may be wrong by this much. */
 #define CLOCK_SLACK_NS INT64_C(50000000)
 
@@ -61,6 +63,7 @@ int sbx_contents_new(struct sbx_session *session, struct sbx_names *names,
 	contents->session = session;
 	contents->names = names;
 	contents->ttl_ms = options->ttl_ms;
+	contents->idle_limit_bytes = options->cache_size_bytes / IDLE_PART;
 	contents->no_exec = !options->use_exec;
 	pthread_mutex_init(&contents->lock, NULL);
 	pthread_cond_init(&contents->idle, NULL);
@@ -163,37 +166,48 @@ struct sbx_content *sbx_content_ref(struct sbx_content *content)
 	return content;
 }
 
-/* Nobody is at it any more: keep it for a while. Returns one that is to be freed, or NULL. */
-static struct sbx_content *contents_retire_locked(struct sbx_contents *contents,
-						  struct sbx_content *content)
+/* Nobody is at it any more: keep it for a while. Returns those that are to be freed. */
+static GSList *contents_retire_locked(struct sbx_contents *contents, struct sbx_content *content)
 {
-	struct sbx_content *oldest = NULL;
+	GSList *gone = NULL;
+	GList *previous;
 
 	if (!content->link.data)
-		return content;
+		return g_slist_prepend(NULL, content);
 	if (content->stale || contents->closing) {
 		g_queue_unlink(&contents->big, &content->link);
-		return content;
+		return g_slist_prepend(NULL, content);
 	}
-	if (++contents->n_idle <= IDLE_MAX)
-		return NULL;
-	for (GList *link = contents->big.tail; link && !oldest; link = link->prev) {
+	contents->n_idle++;
+	contents->idle_bytes += content->size;
+	for (GList *link = contents->big.tail; link; link = previous) {
 		struct sbx_content *other = link->data;
 
-		if (other->users == 0 && other->jobs == 0)
-			oldest = other;
-	}
-	if (oldest) {
-		g_queue_unlink(&contents->big, &oldest->link);
+		if (contents->n_idle <= IDLE_MAX &&
+		    contents->idle_bytes <= contents->idle_limit_bytes)
+			break;
+		previous = link->prev;
+		if (other->users > 0 || other->jobs > 0)
+			continue;
+		g_queue_unlink(&contents->big, link);
 		contents->n_idle--;
+		contents->idle_bytes -= other->size;
+		gone = g_slist_prepend(gone, other);
 	}
-	return oldest;
+	return gone;
+}
+
+static void contents_free_list(GSList *gone)
+{
+	for (GSList *link = gone; link; link = link->next)
+		content_free(link->data);
+	g_slist_free(gone);
 }
 
 static void content_leave(struct sbx_content *content, int users, int jobs)
 {
 	struct sbx_contents *contents = content->owner;
-	struct sbx_content *gone = NULL;
+	GSList *gone = NULL;
 	bool closing;
 
 	pthread_mutex_lock(&contents->lock);
@@ -209,14 +223,14 @@ static void content_leave(struct sbx_content *content, int users, int jobs)
 		gone = contents_retire_locked(contents, content);
 	}
 	closing = contents->closing;
-	if (closing && gone)
-		content_free(gone);
+	if (closing)
+		contents_free_list(gone);
 	if (contents->n_jobs == 0)
 		pthread_cond_broadcast(&contents->idle);
 	/* Whoever waits for the last job frees the owner as soon as the lock is free. */
 	pthread_mutex_unlock(&contents->lock);
-	if (!closing && gone)
-		content_free(gone);
+	if (!closing)
+		contents_free_list(gone);
 }
 
 void sbx_content_unref(struct sbx_content *content)
@@ -298,8 +312,10 @@ static struct sbx_content *contents_open_big(struct sbx_contents *contents, cons
 	pthread_mutex_lock(&contents->lock);
 	content = contents_find_locked(contents, path, &version);
 	if (content) {
-		if (content->users++ == 0 && content->jobs == 0)
+		if (content->users++ == 0 && content->jobs == 0) {
 			contents->n_idle--;
+			contents->idle_bytes -= content->size;
+		}
 		g_queue_unlink(&contents->big, &content->link);
 		g_queue_push_head_link(&contents->big, &content->link);
 	}

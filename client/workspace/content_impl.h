@@ -41,6 +41,8 @@ struct sbx_contents {
 	pthread_cond_t idle; /* n_jobs became 0 */
 	GQueue big; /* struct sbx_content by link: in use, and a few that were, newest first */
 	unsigned int n_idle; /* of these, not in use */
+	uint64_t idle_bytes; /* of those, what they hold on the local disk at most */
+	uint64_t idle_limit_bytes;
 	unsigned int n_jobs; /* of all contents */
 	enum content_ranges ranges; /* atomic */
 	bool no_exec; /* atomic: pack can't be had */
