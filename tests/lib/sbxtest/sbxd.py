@@ -150,9 +150,11 @@ class Sbxd:
 
         wait_for(asleep, 20, f"{session} is archived")
 
-    def restart(self):
+    def restart(self, args=()):
+        """args are added to those it had; of an option that is there twice the last counts."""
         if self._process:
             self.stop()
+        self._options += [str(word) for word in args]
         self.start()
 
     def close(self):
