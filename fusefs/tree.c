@@ -574,7 +574,8 @@ static int tree_list(struct op *op, struct node *dir, struct dirsnap **ret_snap)
 	return 0;
 }
 
-/* Names are the sandbox's when their operation returns; what is owed is content. */
+/* Names are the sandbox's when their operation returns, but of files just made; and what was closed
+ * may not be sent yet. */
 static int tree_fsyncdir(struct op *op, struct node *dir)
 {
 	g_autofree char *path = NULL;
@@ -583,7 +584,7 @@ static int tree_fsyncdir(struct op *op, struct node *dir)
 	r = node_path(op->fs->nodes, dir, &path);
 	if (r < 0 || in_sandbox_root(path))
 		return r == -ENOENT ? 0 : r;
-	return sbx_files_publish(sbx_workspace_files(ws_of(dir)), &op->call, path);
+	return sbx_files_publish_closed(sbx_workspace_files(ws_of(dir)), &op->call, path);
 }
 
 static int tree_statfs(struct op *op, struct node *node, struct statvfs *ret_st)

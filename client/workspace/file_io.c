@@ -171,6 +171,7 @@ static ssize_t file_write(struct sbx_file *file, const void *buf, size_t size, u
 		r = sbx_spool_write(node->spool, buf, size, offset);
 	if (r == 0) {
 		file->wrote = true;
+		file->closed = false;
 		nfile_changed_locked(node, true);
 		early = early_wrote_locked(node, offset, size);
 		arm = append && node->append_due_ms == 0 && !node->detached;
@@ -248,16 +249,20 @@ int sbx_file_allocate(struct sbx_file *file, const struct sbx_call *call, uint64
 int sbx_file_flush(struct sbx_file *file, const struct sbx_call *call, pid_t tid)
 {
 	struct sbx_node_file *node = file->node;
-	bool due;
+	bool unsent, due;
 
 	if (!file->writable)
 		return 0;
 	pthread_mutex_lock(&node->lock);
+	unsent = nfile_is_unsent_locked(node);
+	pthread_mutex_unlock(&node->lock);
+	if (!unsent || !sbx_process_closes(tid, file->opener))
+		return 0;
+	pthread_mutex_lock(&node->lock);
+	file->closed = true;
 	due = nfile_is_unsent_locked(node) && node->written;
 	pthread_mutex_unlock(&node->lock);
-	if (!due)
-		return 0;
-	return sbx_process_closes(tid, file->opener) ? publish_wait(node, call) : 0;
+	return due ? publish_wait(node, call) : 0;
 }
 
 int sbx_file_fsync(struct sbx_file *file, const struct sbx_call *call)
@@ -265,7 +270,7 @@ int sbx_file_fsync(struct sbx_file *file, const struct sbx_call *call)
 	return publish_wait(file->node, call);
 }
 
-static bool node_has_writer_locked(const struct sbx_node_file *node)
+bool nfile_has_writer_locked(const struct sbx_node_file *node)
 {
 	for (const GList *link = node->handles.head; link; link = link->next) {
 		const struct sbx_file *file = link->data;
@@ -284,8 +289,9 @@ int sbx_file_release(struct sbx_file *file, const struct sbx_call *call)
 
 	pthread_mutex_lock(&node->lock);
 	g_queue_unlink(&node->handles, &file->link);
+	pthread_cond_broadcast(&node->changed);
 	due = nfile_is_unsent_locked(node) && file->writable &&
-	      (file->wrote || !node_has_writer_locked(node));
+	      (file->wrote || !nfile_has_writer_locked(node));
 	pthread_mutex_unlock(&node->lock);
 	/* Nobody hears of a failure here: it is in errors, and the bytes are kept. */
 	if (due)
@@ -581,7 +587,7 @@ int sbx_files_setattr(struct sbx_files *files, const struct sbx_call *call, cons
 	/* ftruncate() comes with writes before or after it, and who has just made a file sets its
 	 * mode before he writes it (sed -i): they go together. */
 	local = nfile_is_unsent_locked(node) || node->detached ||
-		(node->fresh && node_has_writer_locked(node)) ||
+		(node->fresh && nfile_has_writer_locked(node)) ||
 		(file && file->writable && change->set & SBX_SET_SIZE);
 	if (local) {
 		r = nfile_spool_locked(node, !(change->set & SBX_SET_SIZE));
@@ -591,7 +597,7 @@ int sbx_files_setattr(struct sbx_files *files, const struct sbx_call *call, cons
 			file->wrote = true;
 		if (r == 0)
 			nfile_local_attr_locked(node, ret_attr);
-		left = r == 0 && !node->failed && !node_has_writer_locked(node);
+		left = r == 0 && !node->failed && !nfile_has_writer_locked(node);
 	}
 	pthread_mutex_unlock(&node->lock);
 	/* What its last writer has left may be on its way already, without this. */

@@ -124,6 +124,13 @@ void sbx_files_used(struct sbx_files *files);
 /* Publish what is unsent of @path and below it (before rename, link, a job, …). NULL:
  * everything. */
 int sbx_files_publish(struct sbx_files *files, const struct sbx_call *call, const char *path);
+/*
+ * fsync of the directory @path: publish what is unsent below it of files that nobody has open for
+ * writing any more. What others write is theirs, and so is the error of what could not be sent: but
+ * for a file made in this very directory that the sandbox does not have yet.
+ */
+int sbx_files_publish_closed(struct sbx_files *files, const struct sbx_call *call,
+			     const char *path);
 /* setattr of a file that has unsent bytes: *ret_done tells whether it rode along with them, or will
  * follow those that are on their way; else the caller applies it. @path NULL: as
  * sbx_ws_setattr(). */

@@ -429,3 +429,98 @@ void sbx_files_let(GPtrArray *held)
 	}
 	g_ptr_array_set_size(held, 0);
 }
+/* What the kernel tells of a last close comes a moment after the program has gone on. */
+#define RELEASE_MS 250
+
+/* Whether all its writers have closed the file, but the kernel has not told yet. */
+static bool node_is_closing_locked(const struct sbx_node_file *node)
+{
+	bool closing = false;
+
+	for (const GList *link = node->handles.head; link; link = link->next) {
+		const struct sbx_file *file = link->data;
+
+		if (file->writable && !file->closed)
+			return false;
+		closing |= file->writable;
+	}
+	return closing;
+}
+
+/* The sandbox does not have its name yet, in the directory @path. */
+static bool node_is_new_in_locked(const struct sbx_node_file *node, const char *path)
+{
+	const char *slash = strrchr(node->path, '/');
+
+	return nfile_is_unsent_locked(node) && sbx_spool_meta(node->spool)->flags & SBX_SPOOL_NEW &&
+	       strlen(path) == (slash ? (size_t)(slash - node->path) : 0);
+}
+
+static bool node_is_new_in(struct sbx_node_file *node, const char *path)
+{
+	bool is_new;
+
+	pthread_mutex_lock(&node->lock);
+	is_new = node_is_new_in_locked(node, path);
+	pthread_mutex_unlock(&node->lock);
+	return is_new;
+}
+
+/*
+ * Whether an fsync of the directory @path sends it: something is unsent, and nobody is writing it. A
+ * writer who has closed it is waited for until @until_ms; where he still has a copy, not again
+ * before he closes one more. What failed before is tried again by itself; a name is worth one more
+ * attempt.
+ */
+static int node_is_due(struct sbx_node_file *node, const struct sbx_call *call, int64_t until_ms,
+		       const char *path, bool *ret_due)
+{
+	struct sbx_call moment = *call;
+	struct sbx_wait wait;
+	int r;
+
+	moment.stall_timeout_ms = MAX(until_ms - sbx_clock_ms(), 1);
+	r = sbx_wait_begin(&wait, &moment, &node->changed, &node->lock);
+	if (r < 0)
+		return r;
+	pthread_mutex_lock(&node->lock);
+	while (r == 0 && nfile_is_unsent_locked(node) && node_is_closing_locked(node))
+		r = sbx_wait_for(&wait);
+	if (r == -ETIMEDOUT)
+		for (GList *link = node->handles.head; link; link = link->next)
+			((struct sbx_file *)link->data)->closed = false;
+	*ret_due = nfile_is_unsent_locked(node) && !nfile_has_writer_locked(node) &&
+		   (!node->failed || node_is_new_in_locked(node, path));
+	pthread_mutex_unlock(&node->lock);
+	sbx_wait_end(&wait);
+	return r == -ETIMEDOUT ? 0 : r;
+}
+
+int sbx_files_publish_closed(struct sbx_files *files, const struct sbx_call *call, const char *path)
+{
+	const int64_t until_ms = sbx_clock_ms() + RELEASE_MS;
+	g_autoptr(GPtrArray) begun = g_ptr_array_new();
+	GPtrArray *nodes = files_collect(files, path);
+	int result = 0;
+
+	for (guint i = 0; i < nodes->len && result == 0; i++) {
+		bool due = false;
+
+		result = node_is_due(nodes->pdata[i], call, until_ms, path, &due);
+		if (!due)
+			continue;
+		(void)publish_start(nodes->pdata[i]);
+		g_ptr_array_add(begun, nodes->pdata[i]);
+	}
+	for (guint i = 0; i < begun->len && result != -EINTR; i++) {
+		int r = publish_wait(begun->pdata[i], call);
+
+		if (r == -EINTR || (r < 0 && result == 0 && node_is_new_in(begun->pdata[i], path)))
+			result = r;
+	}
+	for (guint i = 0; i < nodes->len; i++)
+		nfile_unref(nodes->pdata[i]);
+	g_ptr_array_unref(nodes);
+	return result;
+}
+
