@@ -90,7 +90,8 @@ void sbx_json_remove(struct sbx_json *object, const char *key);
 int sbx_json_append_string(struct sbx_json *array, const char *text);
 int sbx_json_append_node(struct sbx_json *array, struct sbx_json *child);
 
-/* sbx_json_print() - as text, freed with free(3); NULL: no memory. @pretty: for people's eyes. */
+/* sbx_json_print() - as text, freed with free(3); NULL: no memory. @pretty: for people's eyes.
+ * For what was built here: a parsed string with U+0000 in it does not come out as JSON. */
 char *sbx_json_print(const struct sbx_json *node, bool pretty);
 
 #endif

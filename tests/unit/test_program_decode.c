@@ -441,70 +441,6 @@ static void test_probe_reply(void **state)
 	sbx_probe_request_clear(&req);
 }
 
-/*
- * Payloads with bytes changed, taken out, put in twice: whatever comes back, nothing is read beyond
- * the buffer (the sanitizers look), and names in what is taken are valid.
- */
-static void test_garbled_scans(void **state)
-{
-	static const char clean[] =
-		"t1700000002.5\0d2\0" DIR_A ".\0\0" DIR_A "./d\0\0" FILE_A "./d/name\0\0" LINK_A
-		"./d/l\0text\0" LINK_B "./b//'./b' -> 'abc'//\n" LINK_B "./c//./c -> abc//\n"
-		"x!EACCES\0./d\0e\0";
-	static const char spice[] = "\0 /.-0123456789abefx\n'\377";
-	GRand *chance = g_rand_new_with_seed(1);
-	struct sbx_scan_request req[2];
-	unsigned taken = 0;
-
-	(void)state;
-	scan_begin(&req[0], SBX_SCAN_TREE, "");
-	scan_begin(&req[1], SBX_SCAN_SINCE, "d");
-	for (unsigned round = 0; round < 20000; round++) {
-		g_autoptr(GString) text = g_string_new_len(clean, sizeof(clean) - 1);
-		struct sbx_scan_reply *reply = NULL;
-		int changes = g_rand_int_range(chance, 1, 4);
-
-		while (changes-- > 0) {
-			gssize at = g_rand_int_range(chance, 0, (gint32)text->len);
-			gssize wish = g_rand_int_range(chance, 1, 30);
-			gssize span = MIN(wish, (gssize)text->len - at);
-			g_autofree char *copy = g_memdup2(text->str + at, (gsize)span);
-
-			switch (g_rand_int_range(chance, 0, 4)) {
-			case 0:
-				g_string_erase(text, at, at == 0 ? span - 1 : span);
-				break;
-			case 1:
-				g_string_insert_len(text, at, copy, span);
-				break;
-			default:
-				text->str[at] =
-					spice[g_rand_int_range(chance, 0, sizeof(spice) - 1)];
-			}
-		}
-		if (scan_decode(&req[round % 2], (struct payload){ text->str, text->len }, &reply) <
-		    0)
-			continue;
-		taken++;
-		for (guint i = 0; i < reply->places->len; i++) {
-			const struct sbx_scan_place *place = reply->places->pdata[i];
-
-			for (guint j = 0; place->entries != NULL && j < place->entries->len; j++) {
-				const char *name =
-					g_array_index(place->entries, struct sbx_scan_entry, j)
-						.name;
-
-				assert_true(sbx_program_name_valid(name, strlen(name)));
-			}
-		}
-		sbx_scan_reply_free(reply);
-	}
-	assert_in_range(taken, 100, 19000);
-	for (unsigned i = 0; i < 2; i++)
-		sbx_scan_request_clear(&req[i]);
-	g_rand_free(chance);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -512,7 +448,7 @@ int main(void)
 		cmocka_unit_test(test_scan_names),	cmocka_unit_test(test_scan_refusals),
 		cmocka_unit_test(test_scan_tree_depth), cmocka_unit_test(test_apply_reply),
 		cmocka_unit_test(test_pack_content),	cmocka_unit_test(test_pack_refusals),
-		cmocka_unit_test(test_probe_reply),	cmocka_unit_test(test_garbled_scans),
+		cmocka_unit_test(test_probe_reply),
 	};
 
 	return cmocka_run_group_tests_name("program_decode", tests, NULL, NULL);
