@@ -23,6 +23,7 @@
 #include "fusefs/sessionjobs.h"
 #include "fusefs/sessiondir.h"
 #include "fusefs/text.h"
+#include "fusefs/told.h"
 #include "fusefs/tree.h"
 
 /* The node that @subtree ("dev1", "dev1/fs", "dev1/fs/a/b") names. */
@@ -101,6 +102,7 @@ int fs_new(const struct fs_config *config, const struct fs_parts *parts, struct 
 	fs->root_scratch = scratch_set_new();
 	fs->interrupts = interrupts_new();
 	fs->parks = parks_new();
+	fs->told = told_new();
 	pthread_rwlock_init(&fs->fuse_lock, NULL);
 	fs->stop = sbx_cancel_new(NULL);
 	r = fs->interrupts && fs->stop ? make_root(fs) : -ENOMEM;
@@ -136,6 +138,7 @@ void fs_free(struct fs *fs)
 	scratch_set_unref(fs->root_scratch);
 	interrupts_free(fs->interrupts);
 	parks_free(fs->parks);
+	told_free(fs->told);
 	pthread_rwlock_destroy(&fs->fuse_lock);
 	sbx_cancel_unref(fs->stop);
 	g_free(fs);

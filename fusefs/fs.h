@@ -30,6 +30,7 @@ struct sbx_sessions;
 struct sbx_statedir;
 struct sbx_task_pool;
 struct scratch_set;
+struct told;
 
 /* What main decided. Strings are borrowed for the life of the fs. Times in milliseconds. */
 struct fs_config {
@@ -73,6 +74,7 @@ struct fs {
 	struct fsessions *fsessions;
 	struct interrupts *interrupts;
 	struct parks *parks;
+	struct told *told; /* names that the kernel believes */
 	struct scratch_set *root_scratch; /* scratch files of the root directory */
 	struct sbx_cancel *stop; /* fires at shutdown: parent of every operation's token */
 	pthread_rwlock_t fuse_lock; /* for fuse; held for reading while it is notified */

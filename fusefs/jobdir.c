@@ -148,9 +148,9 @@ static int remove_job(struct op *op, struct node *dir)
 	parent = node_parent(op->fs->nodes, dir, &name);
 	if (parent) {
 		node_removed(op->fs->nodes, parent, name);
+		notify_name(op->fs, parent->id, name);
 		node_put(op->fs->nodes, parent);
 	}
-	notify_names(op->fs);
 	return 0;
 }
 

@@ -394,6 +394,17 @@ struct node *node_parent(struct node_table *table, struct node *node, char **ret
 	return parent;
 }
 
+char *node_name(struct node_table *table, struct node *node, uint64_t *ret_dir)
+{
+	char *name;
+
+	pthread_mutex_lock(&table->lock);
+	name = g_strdup(node->name);
+	*ret_dir = node->parent->id;
+	pthread_mutex_unlock(&table->lock);
+	return name;
+}
+
 void node_handle_add(struct node_table *table, struct node *node, struct handle *handle)
 {
 	pthread_mutex_lock(&table->lock);

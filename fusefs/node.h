@@ -129,6 +129,9 @@ enum node_state node_state(struct node_table *table, struct node *node);
 /* The parent (a reference) and a copy of the name; NULL and NULL for the root. */
 struct node *node_parent(struct node_table *table, struct node *node, char **ret_name);
 
+/* The name, g_free(), and the parent's id. Not of the root. */
+char *node_name(struct node_table *table, struct node *node, uint64_t *ret_dir);
+
 /* Open files of a node, which count their own references (struct handle, op.h). */
 void node_handle_add(struct node_table *table, struct node *node, struct handle *handle);
 /* One reference less; true: it was the last, and the handle is off the node's list. */

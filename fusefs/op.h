@@ -73,6 +73,7 @@ struct op {
 	/* A getattr of the kernel's own, for a read or a seek near the end of an open file: the
 	 * size is what it needs, and no program is shown the times. */
 	bool for_size;
+	uint64_t told_takings; /* when it began (told.h) */
 	struct fsession *admitted; /* counted in this session's threads */
 	struct interrupt interrupt;
 };
@@ -175,6 +176,7 @@ struct op_setattr {
 
 struct node_class {
 	bool waits; /* its operations ask the server, so they count as the session's threads */
+	bool foreign; /* of the sandbox: names in its directories change behind the kernel's back */
 	int (*lookup)(struct op *op, struct node *dir, const char *name, struct entry *ret_entry);
 	int (*getattr)(struct op *op, struct node *node, struct stat *ret_st,
 		       int64_t *ret_valid_ms);

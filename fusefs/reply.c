@@ -6,6 +6,7 @@
 #include <glib.h>
 
 #include "fusefs/fsession.h"
+#include "fusefs/told.h"
 
 static void count(struct fs *fs, unsigned int which)
 {
@@ -51,6 +52,7 @@ static int begin(struct op *op, fuse_req_t req, fuse_ino_t ino, enum op_kind kin
 	op->fs = fs;
 	op->req = req;
 	op->tid = ctx->pid;
+	op->told_takings = told_takings(fs->told);
 	count(fs, kind);
 	op->node = node_get(fs->nodes, ino);
 	if (!op->node)
@@ -132,15 +134,28 @@ static double seconds(int64_t ms)
 	return ms > 0 ? (double)ms / 1000 : 0;
 }
 
-void op_fill_entry(const struct op *op, const struct entry *entry,
-		   struct fuse_entry_param *ret_param)
+/* For how long its name is to be believed. */
+static int64_t name_valid_ms(struct op *op, const struct entry *entry)
 {
-	(void)op;
+	struct node *node = entry->node;
+	g_autofree char *name = NULL;
+	uint64_t dir;
+
+	/* A tree's own top is a name of ours. */
+	if (!node || !node->class->foreign || node->base_path || entry->entry_valid_ms <= 0)
+		return entry->entry_valid_ms;
+	name = node_name(op->fs->nodes, node, &dir);
+	return told_add(op->fs->told, op->told_takings, node->session, dir, name,
+			entry->entry_valid_ms);
+}
+
+void op_fill_entry(struct op *op, const struct entry *entry, struct fuse_entry_param *ret_param)
+{
 	memset(ret_param, 0, sizeof(*ret_param));
 	ret_param->ino = entry->node ? entry->node->id : 0;
 	ret_param->attr = entry->st;
 	ret_param->attr_timeout = seconds(entry->attr_valid_ms);
-	ret_param->entry_timeout = seconds(entry->entry_valid_ms);
+	ret_param->entry_timeout = seconds(name_valid_ms(op, entry));
 }
 
 void op_entry_undo(struct op *op, struct entry *entry)

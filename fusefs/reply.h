@@ -53,8 +53,8 @@ void op_done(struct op *op);
 
 /* Take back the lookup of an entry that the kernel does not know, and drop its reference. */
 void op_entry_undo(struct op *op, struct entry *entry);
-void op_fill_entry(const struct op *op, const struct entry *entry,
-		   struct fuse_entry_param *ret_param);
+/* What the kernel is told of @entry, remembered in told.h. */
+void op_fill_entry(struct op *op, const struct entry *entry, struct fuse_entry_param *ret_param);
 
 /* Positive errno for the kernel. Exported for tests. */
 int op_errno(int r);

@@ -84,7 +84,7 @@ static int forget_session(struct verb_run *run,
 	r = forget(run, run->args[0]);
 	if (r == 0) {
 		fsessions_drop(fs->fsessions, session);
-		notify_refresh(fs, NULL);
+		notify_name(fs, NODE_ROOT_ID, run->args[0]);
 	}
 	sbx_session_unref(session);
 	return r;

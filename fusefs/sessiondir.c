@@ -89,7 +89,7 @@ static int verb_sync(struct verb_run *run)
 	sbx_ws_pending(run->session->ws, &files, &bytes);
 	verb_progress(run, "sending %zu files, %llu bytes", files, (unsigned long long)bytes);
 	r = sbx_ws_sync(run->session->ws, &run->call);
-	notify_refresh(run->fs, run->session);
+	notify_attrs(run->fs, run->session);
 	return r;
 }
 

@@ -27,6 +27,7 @@ struct session_jobs {
 	bool stopped;
 	unsigned int users; /* of jobs */
 	pthread_cond_t left; /* one of them */
+	pthread_cond_t told; /* of an end */
 	GHashTable *by_id; /* id to struct session_job, a reference each */
 };
 
@@ -59,6 +60,7 @@ struct session_jobs *session_jobs_new(struct fsession *fsession)
 	jobs->scratch = scratch_set_new();
 	pthread_mutex_init(&jobs->lock, NULL);
 	pthread_cond_init(&jobs->left, NULL);
+	pthread_cond_init(&jobs->told, NULL);
 	jobs->by_id = g_hash_table_new_full(g_str_hash, g_str_equal, NULL, entry_unref);
 	return jobs;
 }
@@ -85,6 +87,7 @@ void session_jobs_free(struct session_jobs *jobs)
 	g_hash_table_unref(jobs->by_id);
 	scratch_set_unref(jobs->scratch);
 	pthread_cond_destroy(&jobs->left);
+	pthread_cond_destroy(&jobs->told);
 	pthread_mutex_destroy(&jobs->lock);
 	g_free(jobs);
 }
@@ -230,29 +233,47 @@ static int forget_attributes(void *arg)
 {
 	struct fsession *fsession = arg;
 
-	notify_refresh(fsession->fs, fsession);
+	notify_attrs(fsession->fs, fsession);
 	fsession_unref(fsession);
 	return 0;
 }
 
+/* Nobody tells of the end before what the job changed can be seen. */
+static void see_end(struct session_job *job)
+{
+	struct session_jobs *jobs = job->jobs;
+	struct fsession *fsession = jobs->fsession;
+	bool first;
+
+	pthread_mutex_lock(&jobs->lock);
+	while (job->telling)
+		pthread_cond_wait(&jobs->told, &jobs->lock);
+	first = job->seen_running;
+	job->seen_running = false;
+	job->telling = first;
+	pthread_mutex_unlock(&jobs->lock);
+	if (!first)
+		return;
+	sbx_ws_refresh(fsession->ws);
+	notify_names(fsession->fs, fsession);
+	pthread_mutex_lock(&jobs->lock);
+	job->telling = false;
+	pthread_cond_broadcast(&jobs->told);
+	pthread_mutex_unlock(&jobs->lock);
+	if (sbx_task_start(fsession->fs->parts.pool, forget_attributes, fsession_ref(fsession),
+			   NULL, NULL) < 0)
+		fsession_unref(fsession);
+}
+
 void session_job_info(struct session_job *job, struct sbx_job_info *ret_info)
 {
-	struct fsession *fsession = job->jobs->fsession;
-
 	sbx_job_info(job->job, ret_info);
-	pthread_mutex_lock(&job->jobs->lock);
-	if (!sbx_job_state_is_final(ret_info->state)) {
-		job->seen_running = true;
-	} else if (job->seen_running) {
-		/* Under the lock: nobody else tells of the end before what it changed can be
-		 * seen. */
-		job->seen_running = false;
-		sbx_ws_refresh(fsession->ws);
-		notify_names(fsession->fs);
-		if (sbx_task_start(fsession->fs->parts.pool, forget_attributes,
-				   fsession_ref(fsession), NULL, NULL) < 0)
-			fsession_unref(fsession);
+	if (sbx_job_state_is_final(ret_info->state)) {
+		see_end(job);
+		return;
 	}
+	pthread_mutex_lock(&job->jobs->lock);
+	job->seen_running = true;
 	pthread_mutex_unlock(&job->jobs->lock);
 }
 

@@ -8,8 +8,8 @@
  * A job's end makes caches stale before it is seen: the first that sees it drops the session's
  * caches and the kernel's before anybody is told (session_job_info).
  *
- * Locking: jobs->lock, for the table and a session_job's fields; innermost but for what
- * sbx_ws_refresh() and notifications take, never held while something is asked.
+ * Locking: jobs->lock, for the table and a session_job's fields; innermost, never held while
+ * something is asked or the kernel is notified.
  */
 #ifndef SBX_FUSEFS_SESSIONJOBS_H
 #define SBX_FUSEFS_SESSIONJOBS_H
@@ -36,6 +36,7 @@ struct session_job {
 	/* jobs->lock */
 	unsigned int hidden; /* files that were removed by name: bit by index */
 	bool seen_running;
+	bool telling; /* somebody saw that it has ended, and makes that visible */
 	uint64_t log_bytes; /* as shown last, and since when */
 	int64_t log_mtime_ns;
 };
@@ -70,7 +71,8 @@ int session_job_remove(struct session_job *job, const struct sbx_call *call);
 struct session_job *session_job_ref(struct session_job *job);
 void session_job_unref(struct session_job *job); /* NULL is allowed */
 
-/* What is known of the job, as it may be shown. sbx_job_info_done(). Never asks. */
+/* What is known of the job, as it may be shown. sbx_job_info_done(). Never asks; of a job that has
+ * ended this moment waits as notify_names() does. */
 void session_job_info(struct session_job *job, struct sbx_job_info *ret_info);
 /* The same, as new as a reader may expect; what can't be asked is as it is known. -EINTR alone is
  * an error. */

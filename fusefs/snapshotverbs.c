@@ -189,6 +189,5 @@ int snapshot_verb_resume_file(struct verb_run *run)
 	else if (r == 0)
 		run->result = g_strdup("the session lives");
 	sbx_handover_clear(&handover);
-	notify_refresh(run->fs, NULL);
 	return r;
 }
