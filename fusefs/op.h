@@ -183,11 +183,11 @@ struct node_class {
 	/* @handle may be NULL. */
 	int (*setattr)(struct op *op, struct node *node, struct handle *handle,
 		       const struct op_setattr *change, struct stat *ret_st, int64_t *ret_valid_ms);
-	int (*readlink)(struct op *op, struct node *node, char **ret_text);
-	int (*mknod)(struct op *op, struct node *dir, const char *name, mode_t mode,
 	/* access(2), and entering a directory: may it be had as @mask (R_OK, W_OK, X_OK) says? 0, or
 	 * what open or exec would fail with. Missing: by the permission bits that getattr shows. */
 	int (*access)(struct op *op, struct node *node, int mask);
+	int (*readlink)(struct op *op, struct node *node, char **ret_text);
+	int (*mknod)(struct op *op, struct node *dir, const char *name, mode_t mode,
 		     struct entry *ret_entry);
 	int (*mkdir)(struct op *op, struct node *dir, const char *name, mode_t mode,
 		     struct entry *ret_entry);

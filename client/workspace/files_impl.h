@@ -101,10 +101,10 @@ struct sbx_file {
 	GList link; /* in node->handles; data is the file */
 	pid_t opener; /* the process of one for writing */
 	bool writable;
-	bool closed; /* by its opener, and nothing was written since: its release is on its way,
-		      * unless there are other copies of the descriptor */
 	bool readable;
 	bool wrote; /* since the last publish */
+	bool closed; /* by its opener, and nothing was written since: its release is on its way,
+		      * unless there are other copies of the descriptor */
 	struct sbx_content *pinned; /* an older version than the node's; NULL: follows the node */
 	struct sbx_reader reader;
 };
@@ -125,9 +125,9 @@ struct sbx_node_file *files_obtain(struct sbx_files *files, const char *path);
 
 /* References of the nodes at @path and below it (NULL: all). */
 GPtrArray *files_collect(struct sbx_files *files, const char *path);
-bool nfile_has_writer_locked(const struct sbx_node_file *node);
 
 bool nfile_is_unsent_locked(const struct sbx_node_file *node);
+bool nfile_has_writer_locked(const struct sbx_node_file *node);
 /* Attributes with the unsent changes. */
 void nfile_local_attr_locked(struct sbx_node_file *node, struct sbx_attr *ret_attr);
 /* Tell the store of names what shows here. */

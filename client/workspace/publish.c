@@ -375,60 +375,6 @@ int publish_wait(struct sbx_node_file *node, const struct sbx_call *call)
 	return r;
 }
 
-static int node_hold(struct sbx_node_file *node, const struct sbx_call *call)
-{
-	struct sbx_wait wait;
-	int r;
-
-	pthread_mutex_lock(&node->lock);
-	node->n_holds++;
-	pthread_mutex_unlock(&node->lock);
-	r = sbx_wait_begin(&wait, call, &node->changed, &node->lock);
-	if (r < 0)
-		return r;
-	pthread_mutex_lock(&node->lock);
-	while (r == 0 && node->placing)
-		r = sbx_wait_for(&wait);
-	pthread_mutex_unlock(&node->lock);
-	sbx_wait_end(&wait);
-	return r;
-}
-
-int sbx_files_hold(struct sbx_files *files, const struct sbx_call *call, const char *path,
-		   GPtrArray *held)
-{
-	GPtrArray *nodes = files_collect(files, path);
-	int result = 0;
-
-	for (guint i = 0; i < nodes->len; i++) {
-		int r = node_hold(nodes->pdata[i], call);
-
-		if (result == 0)
-			result = r;
-	}
-	g_ptr_array_extend_and_steal(held, nodes);
-	return result;
-}
-
-void sbx_files_let(GPtrArray *held)
-{
-	for (guint i = 0; i < held->len; i++) {
-		struct sbx_node_file *node = held->pdata[i];
-		bool owed;
-
-		pthread_mutex_lock(&node->lock);
-		node->n_holds--;
-		owed = node->owed && node->n_holds == 0;
-		if (owed)
-			node->owed = false;
-		pthread_cond_broadcast(&node->changed);
-		pthread_mutex_unlock(&node->lock);
-		if (owed)
-			(void)publish_after(node);
-		nfile_unref(node);
-	}
-	g_ptr_array_set_size(held, 0);
-}
 /* What the kernel tells of a last close comes a moment after the program has gone on. */
 #define RELEASE_MS 250
 
@@ -524,3 +470,57 @@ int sbx_files_publish_closed(struct sbx_files *files, const struct sbx_call *cal
 	return result;
 }
 
+static int node_hold(struct sbx_node_file *node, const struct sbx_call *call)
+{
+	struct sbx_wait wait;
+	int r;
+
+	pthread_mutex_lock(&node->lock);
+	node->n_holds++;
+	pthread_mutex_unlock(&node->lock);
+	r = sbx_wait_begin(&wait, call, &node->changed, &node->lock);
+	if (r < 0)
+		return r;
+	pthread_mutex_lock(&node->lock);
+	while (r == 0 && node->placing)
+		r = sbx_wait_for(&wait);
+	pthread_mutex_unlock(&node->lock);
+	sbx_wait_end(&wait);
+	return r;
+}
+
+int sbx_files_hold(struct sbx_files *files, const struct sbx_call *call, const char *path,
+		   GPtrArray *held)
+{
+	GPtrArray *nodes = files_collect(files, path);
+	int result = 0;
+
+	for (guint i = 0; i < nodes->len; i++) {
+		int r = node_hold(nodes->pdata[i], call);
+
+		if (result == 0)
+			result = r;
+	}
+	g_ptr_array_extend_and_steal(held, nodes);
+	return result;
+}
+
+void sbx_files_let(GPtrArray *held)
+{
+	for (guint i = 0; i < held->len; i++) {
+		struct sbx_node_file *node = held->pdata[i];
+		bool owed;
+
+		pthread_mutex_lock(&node->lock);
+		node->n_holds--;
+		owed = node->owed && node->n_holds == 0;
+		if (owed)
+			node->owed = false;
+		pthread_cond_broadcast(&node->changed);
+		pthread_mutex_unlock(&node->lock);
+		if (owed)
+			(void)publish_after(node);
+		nfile_unref(node);
+	}
+	g_ptr_array_set_size(held, 0);
+}
