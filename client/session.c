@@ -35,11 +35,16 @@ struct sbx_session *sbx_session_new(struct sbx_sessions *sessions, const char *n
 				    const char *root, const char *body, const char *tag,
 				    int *ret_err)
 {
-	g_autofree char *spool = g_strdup_printf("sessions/%s/spool", name);
-	int spool_dirfd = sbx_statedir_opendir(sessions->dir, spool);
+	g_autofree char *relative = g_strdup_printf("sessions/%s", name);
+	g_autofree char *spool = g_strdup_printf("%s/spool", relative);
 	struct sbx_session *session;
+	int dirfd, spool_dirfd;
 
+	dirfd = sbx_statedir_opendir(sessions->dir, relative);
+	spool_dirfd = dirfd < 0 ? dirfd : sbx_statedir_opendir(sessions->dir, spool);
 	if (spool_dirfd < 0) {
+		if (dirfd >= 0)
+			close(dirfd);
 		*ret_err = spool_dirfd;
 		return NULL;
 	}
@@ -52,6 +57,7 @@ struct sbx_session *sbx_session_new(struct sbx_sessions *sessions, const char *n
 	session->body = g_strdup(body);
 	session->tag = g_strdup(tag ? tag : id);
 	session->errors = sbx_errlog_new();
+	session->dirfd = dirfd;
 	session->spool_dirfd = spool_dirfd;
 	session->lock_fd = -1;
 	session->epoch = 1;
@@ -72,6 +78,7 @@ void sbx_session_unref(struct sbx_session *session)
 		return;
 	if (session->lock_fd >= 0)
 		close(session->lock_fd);
+	close(session->dirfd);
 	close(session->spool_dirfd);
 	sbx_errlog_free(session->errors);
 	pthread_cond_destroy(&session->changed);
@@ -129,12 +136,10 @@ int sbx_session_save(struct sbx_session *session)
 {
 	struct sbx_json *object = sbx_json_new_object();
 	g_autofree char *state = NULL;
-	g_autofree char *relative = NULL;
 	char *text;
-	int dirfd, r;
+	int r;
 
 	pthread_mutex_lock(&session->lock);
-	relative = g_strdup_printf("sessions/%s", session->name);
 	sbx_json_set_int(object, "version", 1);
 	sbx_json_set_string(object, "id", session->id);
 	sbx_json_set_string(object, "root", session->root);
@@ -152,15 +157,9 @@ int sbx_session_save(struct sbx_session *session)
 	sbx_json_free(object);
 	if (!text)
 		return -ENOMEM;
-	dirfd = sbx_statedir_opendir(session->sessions->dir, relative);
-	if (dirfd < 0) {
-		free(text);
-		return dirfd;
-	}
-	r = sbx_statedir_replace(dirfd, "session.json", text, strlen(text));
+	r = sbx_statedir_replace(session->dirfd, "session.json", text, strlen(text));
 	if (r == 0)
-		r = sbx_statedir_replace(dirfd, "state.json", state, strlen(state));
-	close(dirfd);
+		r = sbx_statedir_replace(session->dirfd, "state.json", state, strlen(state));
 	free(text);
 	return r;
 }
@@ -686,7 +685,7 @@ bool sbx_session_is_holder(struct sbx_session *session)
 
 	pthread_mutex_lock(&session->lock);
 	if (session->lock_fd < 0)
-		(void)sbx_statedir_lock(session->sessions->dir, session->name, &session->lock_fd);
+		(void)sbx_statedir_lock(session->dirfd, &session->lock_fd);
 	is_holder = session->lock_fd >= 0;
 	pthread_mutex_unlock(&session->lock);
 	return is_holder;

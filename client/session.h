@@ -120,10 +120,11 @@ int sbx_sessions_attach(struct sbx_sessions *sessions, const struct sbx_call *ca
 /* Local only. -EEXIST, -EINVAL, -ENOENT. Snapshots stay with the old name. */
 int sbx_sessions_rename(struct sbx_sessions *sessions, const char *from, const char *to);
 
-/* Forget; the remote session stays. -EBUSY with unsent bytes. */
+/* Forget; the remote session stays. -EBUSY with unsent bytes. From its success on no spool can be
+ * begun: -ENOENT. */
 int sbx_sessions_detach(struct sbx_sessions *sessions, const char *name);
 
-/* DELETE /sessions/:id, then forget. */
+/* DELETE /sessions/:id, then forget the session that had the name when this began. */
 int sbx_sessions_delete(struct sbx_sessions *sessions, const struct sbx_call *call,
 			const char *name);
 
@@ -144,7 +145,7 @@ struct sbx_statedir *sbx_session_statedir(struct sbx_session *session);
 int64_t sbx_session_last_use_ms(struct sbx_session *session);
 /* This mount holds the session's lock (tried again at each call when not yet held). */
 bool sbx_session_is_holder(struct sbx_session *session);
-/* Files in its spool, those of other mounts too. Looks at the local disk. */
+/* Unsent files in its spool, those of other mounts too. Looks at the local disk. */
 size_t sbx_session_unsent(struct sbx_session *session);
 /* Directory descriptor of sessions/NAME/spool, owned by the session. */
 int sbx_session_spool_dirfd(struct sbx_session *session);

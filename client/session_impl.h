@@ -50,6 +50,9 @@ struct sbx_session {
 	enum sbx_session_state state;
 	int64_t seen_ms;
 	uint64_t epoch;
+	/* What is kept of it is reached by these, never by its name, which may be another's by then;
+	 * once it is forgotten nothing can be written there. */
+	int dirfd;
 	int spool_dirfd;
 	int lock_fd; /* -1: another mount holds it, or not tried yet */
 
@@ -111,7 +114,7 @@ int session_create_failed(struct sbx_errlog *errors, const char *name, int err,
 /* sbx_session_unref() for tasks. */
 void session_put_arg(void *session);
 
-/* Write session.json and state.json. Takes session->lock. */
+/* Write session.json and state.json. Takes session->lock. -ENOENT: it has been forgotten. */
 int sbx_session_save(struct sbx_session *session);
 
 #endif

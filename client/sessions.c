@@ -16,7 +16,10 @@
 
 #define SESSION_NAME_MAX    64
 #define SESSION_FILE_MAX    (1 << 20)
+#define SPOOL_SUFFIX	    ".spool"
+#define GONE_PREFIX	    ".gone-"
 #define PROBE_NAME_PAUSE_MS 10000
+#define SPOOL_CLOSE_TRIES   3
 #define PROBE_MINUTE_MS	    60000
 
 bool sbx_session_name_is_valid(const char *name)
@@ -113,6 +116,11 @@ static int sessions_load(struct sbx_sessions *sessions)
 	while ((e = readdir(d))) {
 		int r;
 
+		if (g_str_has_prefix(e->d_name, GONE_PREFIX)) {
+			g_autofree char *gone = g_strdup_printf("sessions/%s", e->d_name);
+
+			(void)sbx_statedir_remove_tree(sessions->dir, gone);
+		}
 		if (!sbx_session_name_is_valid(e->d_name))
 			continue;
 		r = sessions_load_one(sessions, fd, e->d_name);
@@ -166,11 +174,6 @@ void sbx_sessions_free(struct sbx_sessions *sessions)
 
 /* The table ----------------------------------------------------------------------------------- */
 
-static int name_compare(const void *a, const void *b)
-{
-	return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 char **sbx_sessions_list(struct sbx_sessions *sessions)
 {
 	GPtrArray *names = g_ptr_array_new();
@@ -182,7 +185,7 @@ char **sbx_sessions_list(struct sbx_sessions *sessions)
 	while (g_hash_table_iter_next(&iter, &name, NULL))
 		g_ptr_array_add(names, g_strdup(name));
 	pthread_mutex_unlock(&sessions->lock);
-	g_ptr_array_sort(names, name_compare);
+	g_ptr_array_sort(names, sbx_name_compare);
 	g_ptr_array_add(names, NULL);
 	return (char **)g_ptr_array_free(names, FALSE);
 }
@@ -559,22 +562,35 @@ int sbx_sessions_rename(struct sbx_sessions *sessions, const char *from, const c
 	return r;
 }
 
-size_t sbx_session_unsent(struct sbx_session *session)
+/* Unsent files in the spool directory, -1 where it can't be read; with @sweep what else is there is
+ * removed. */
+static ssize_t spool_count(struct sbx_session *session, bool sweep)
 {
 	int fd = openat(session->spool_dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	DIR *d = fd < 0 ? NULL : fdopendir(fd);
 	struct dirent *e;
-	size_t n = 0;
+	ssize_t n = 0;
 
 	if (!d) {
 		if (fd >= 0)
 			close(fd);
-		return 0;
+		return -1;
 	}
-	while ((e = readdir(d)))
-		n += e->d_name[0] != '.';
+	while ((e = readdir(d))) {
+		if (g_str_has_suffix(e->d_name, SPOOL_SUFFIX))
+			n++;
+		else if (sweep && strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
+			(void)unlinkat(fd, e->d_name, 0);
+	}
 	closedir(d);
 	return n;
+}
+
+size_t sbx_session_unsent(struct sbx_session *session)
+{
+	ssize_t n = spool_count(session, false);
+
+	return n < 0 ? 0 : (size_t)n;
 }
 
 size_t sbx_sessions_unsent(struct sbx_sessions *sessions)
@@ -591,27 +607,61 @@ size_t sbx_sessions_unsent(struct sbx_sessions *sessions)
 	return n;
 }
 
-static void sessions_forget(struct sbx_sessions *sessions, const char *name)
+/* Remove the spool directory: from then on nobody can begin one there. -EBUSY: it holds some. */
+static int spool_close(struct sbx_session *session)
 {
-	g_autofree char *relative = g_strdup_printf("sessions/%s", name);
+	for (int tries = 0; tries < SPOOL_CLOSE_TRIES; tries++) {
+		if (spool_count(session, true) != 0)
+			break;
+		if (unlinkat(session->dirfd, "spool", AT_REMOVEDIR) == 0 || errno == ENOENT)
+			return 0;
+		/* Something has come meanwhile. */
+		if (errno != ENOTEMPTY && errno != EEXIST)
+			return -errno;
+	}
+	return -EBUSY;
+}
 
+/*
+ * @session goes, whatever its name is by now; with @unless_unsent only where no bytes wait in it.
+ * -EBUSY; -ENOENT: it has gone already. Its name is free when this returns.
+ */
+static int sessions_forget(struct sbx_sessions *sessions, struct sbx_session *session,
+			   bool unless_unsent)
+{
+	int sessions_fd = sbx_statedir_opendir(sessions->dir, "sessions");
+	g_autofree char *gone =
+		g_strdup_printf(GONE_PREFIX "%08x%08x", g_random_int(), g_random_int());
+	g_autofree char *relative = g_strdup_printf("sessions/%s", gone);
+	int r = 0;
+
+	if (sessions_fd < 0)
+		return sessions_fd;
 	pthread_mutex_lock(&sessions->lock);
-	g_hash_table_remove(sessions->by_name, name);
+	if (g_hash_table_lookup(sessions->by_name, session->name) != session)
+		r = -ENOENT;
+	else if (unless_unsent)
+		r = spool_close(session);
+	if (r == 0) {
+		/* The name is free at once; the rest takes its time. */
+		(void)renameat(sessions_fd, session->name, sessions_fd, gone);
+		g_hash_table_remove(sessions->by_name, session->name);
+	}
 	pthread_mutex_unlock(&sessions->lock);
-	(void)sbx_statedir_remove_tree(sessions->dir, relative);
+	close(sessions_fd);
+	if (r == 0)
+		(void)sbx_statedir_remove_tree(sessions->dir, relative);
+	return r;
 }
 
 int sbx_sessions_detach(struct sbx_sessions *sessions, const char *name)
 {
 	struct sbx_session *session = sbx_sessions_find(sessions, name);
-	int r = 0;
+	int r;
 
 	if (!session)
 		return -ENOENT;
-	if (sbx_session_unsent(session))
-		r = -EBUSY;
-	else
-		sessions_forget(sessions, name);
+	r = sessions_forget(sessions, session, true);
 	sbx_session_unref(session);
 	return r;
 }
@@ -631,8 +681,9 @@ int sbx_sessions_delete(struct sbx_sessions *sessions, const struct sbx_call *ca
 	own.failure = &failure;
 	id = sbx_session_id(session);
 	r = provider->ops->destroy(provider, &own, id);
+	/* Who else deletes it may have been faster. */
 	if (r == 0)
-		sessions_forget(sessions, name);
+		(void)sessions_forget(sessions, session, false);
 	else if (!sbx_errno_is_ordinary(r))
 		sbx_errlog_failure(sessions->errors, "delete", name, r, &failure);
 	sbx_session_unref(session);

@@ -356,20 +356,13 @@ int sbx_statedir_remove_tree(const struct sbx_statedir *dir, const char *relativ
 	return r;
 }
 
-int sbx_statedir_lock(const struct sbx_statedir *dir, const char *session_name, int *ret_fd)
+int sbx_statedir_lock(int dirfd, int *ret_fd)
 {
-	g_autofree char *relative = g_strdup_printf("sessions/%s", session_name);
-	int dirfd = statedir_opendir_at(dir->fd, relative);
-	int fd, r = 0;
+	int fd, r;
 
-	if (dirfd < 0)
-		return dirfd;
 	fd = openat(dirfd, "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (fd < 0)
-		r = -errno;
-	close(dirfd);
-	if (r < 0)
-		return r;
+		return -errno;
 	if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
 		r = -errno;
 		close(fd);

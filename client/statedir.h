@@ -5,7 +5,9 @@
  *     sessions/NAME/session.json        what is known of a session: id, root, create body, …
  *     sessions/NAME/state.json          its SandboxSessionState (wire.md D)
  *     sessions/NAME/lock                flock: its holder sends left-over spools and polls jobs
- *     sessions/NAME/spool/              unsent bytes, one file each (client/spool.h)
+ *     sessions/NAME/spool/              unsent bytes, one file each that ends in .spool
+ *                                       (client/workspace/spool.h); marks of clients (mark.h)
+ *     sessions/.gone-X/                 a session that is being forgotten
  *     snapshots/NAME/                   archives and receipts; outlive the session
  *   CACHE/ENDPOINT/                     0700: content and job logs, may be deleted at any time
  *
@@ -59,9 +61,9 @@ int sbx_statedir_read(int dirfd, const char *name, size_t max_bytes, char **ret_
 int sbx_statedir_remove_tree(const struct sbx_statedir *dir, const char *relative);
 
 /*
- * Try to become the holder of the session's lock. 0: *ret_fd holds it until closed;
- * -EWOULDBLOCK: another mount holds it.
+ * Try to become the holder of the lock of the session whose directory is @dirfd. 0: *ret_fd holds it
+ * until closed; -EWOULDBLOCK: another mount holds it; -ENOENT: the directory was removed.
  */
-int sbx_statedir_lock(const struct sbx_statedir *dir, const char *session_name, int *ret_fd);
+int sbx_statedir_lock(int dirfd, int *ret_fd);
 
 #endif

@@ -110,14 +110,16 @@ static void test_replace_and_read(void **state)
 static void test_lock_has_one_holder(void **state)
 {
 	struct fixture *f = *state;
+	int dirfd = sbx_statedir_opendir(f->dir, "sessions/dev1");
 	int first = -1, second = -1;
 
-	assert_int_equal(sbx_statedir_lock(f->dir, "dev1", &first), 0);
-	assert_int_equal(sbx_statedir_lock(f->dir, "dev1", &second), -EWOULDBLOCK);
+	assert_int_equal(sbx_statedir_lock(dirfd, &first), 0);
+	assert_int_equal(sbx_statedir_lock(dirfd, &second), -EWOULDBLOCK);
 	assert_int_equal(second, -1);
 	close(first);
-	assert_int_equal(sbx_statedir_lock(f->dir, "dev1", &second), 0);
+	assert_int_equal(sbx_statedir_lock(dirfd, &second), 0);
 	close(second);
+	close(dirfd);
 }
 
 static void test_remove_tree_does_not_follow(void **state)
