@@ -61,7 +61,7 @@ struct fs_parts {
 	struct sbx_provider *provider;
 	struct sbx_sessions *sessions;
 	struct sbx_errlog *errors;
-	struct sbx_task_pool *pool; /* verbs, and publishing of closed files under pressure */
+	struct sbx_task_pool *pool; /* verbs, what is sent, last closes that wait */
 	struct sbx_statedir *statedir;
 };
 

@@ -13,7 +13,8 @@ import sys
 MAX_LINES = 800
 MAX_COLUMNS = 100
 
-# Files that may see <fuse_lowlevel.h>: the op layer and its interrupts, loop, notifier, main.
+# Files that may see <fuse_lowlevel.h>: the frame of operations and its interrupts, the loop and its
+# negotiation, notifications, main.
 FUSE_LOWLEVEL = re.compile(r"fusefs/(main|fs|ops[a-z_]*|notify|negotiate|reply|interrupt)\.[ch]$")
 # Where ENOSYS may stand: the table that reads it, the clamp that keeps it from the kernel.
 ENOSYS = re.compile(r"(client/errmap|fusefs/reply)\.c$")
@@ -83,7 +84,8 @@ def check_include(path, number, name):
     if layer == "fusefs" and name in ("client/http.h", "client/json.h", "client/wire.h"):
         report(path, number, f"fusefs/ knows no HTTP: {name}")
     if name == "fuse_lowlevel.h" and not FUSE_LOWLEVEL.match(path):
-        report(path, number, "only the op layer, the notifier and main include <fuse_lowlevel.h>")
+        report(path, number, "only ops*, reply, interrupt, notify, negotiate, fs and main include "
+               "<fuse_lowlevel.h>")
     if name in ("fuse.h", "fuse3/fuse.h"):
         report(path, number, "the high-level API is not used")
 
