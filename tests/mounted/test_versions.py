@@ -2,6 +2,7 @@
 
 import os
 import time
+from contextlib import ExitStack
 
 import pytest
 
@@ -20,26 +21,39 @@ def place(start_sbxd, start_mount):
     return mount / "a/fs", server.session_dir(session)
 
 
-@pytest.mark.parametrize("change", ["append", "replace", "overwrite"])
-def test_an_open_sees_the_new_version_beside_an_older_reader(place, change):
+def append(path, text):
+    with open(path, "ab") as file:
+        file.write(text)
+
+
+def replace(path, text):
+    path.with_suffix(".new").write_bytes(text)
+    os.rename(path.with_suffix(".new"), path)
+
+
+def overwrite(path, text):
+    path.write_bytes(text)
+
+
+def test_an_open_sees_the_new_version_beside_an_older_reader(place):
     fs, served = place
-    (served / "f").write_bytes(b"0\n")
-    with open(fs / "f", "rb", buffering=0) as older:
-        assert older.read(100) == b"0\n"
+    changes = {"appended": append, "replaced": replace, "overwritten": overwrite}
+    for name in changes:
+        (served / name).write_bytes(b"0\n")
+    with ExitStack() as stack:
+        for name in changes:
+            older = stack.enter_context(open(fs / name, "rb", buffering=0))
+            assert older.read(100) == b"0\n"
         for turn in range(1, 5):
             text = b"%d\n" % turn * (turn + 1)
-            if change == "append":
-                text = (served / "f").read_bytes() + text
-                with open(served / "f", "ab") as file:
-                    file.write(b"%d\n" % turn * (turn + 1))
-            elif change == "replace":
-                (served / "new").write_bytes(text)
-                os.rename(served / "new", served / "f")
-            else:
-                (served / "f").write_bytes(text)
+            for name, change in changes.items():
+                change(served / name, text)
             time.sleep(1.05)  # ttl
-            assert (fs / "f").read_bytes() == text
-            assert os.stat(fs / "f").st_size == len(text)
+            for name in changes:
+                expected = (served / name).read_bytes()
+                assert expected.endswith(text)
+                assert (fs / name).read_bytes() == expected, name
+                assert os.stat(fs / name).st_size == len(expected), name
 
 
 def test_a_reader_keeps_the_version_that_was_replaced(place):
