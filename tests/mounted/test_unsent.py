@@ -52,16 +52,16 @@ def save(path, data: bytes, flags=os.O_WRONLY | os.O_CREAT | os.O_TRUNC):
 
 
 def test_a_writer_killed_in_a_slow_close(place):
-    place.server.set_faults("put:*:delay=1500")
+    place.server.set_faults("put:*:delay=2500")
     data = os.urandom(3 * MIB)
     (place.work / "data").write_bytes(data)
     writer = subprocess.Popen(["cp", place.work / "data", place.fs / "f"])
-    time.sleep(0.7)
+    wait_for(lambda: pending(place)[1] == len(data), 10)
+    time.sleep(0.3)
     assert writer.poll() is None
     writer.kill()
-    begin = time.monotonic()
-    writer.wait(scale(1))
-    assert time.monotonic() - begin < scale(1)
+    writer.wait(scale(3))
+    assert (place.root / "f").read_bytes() == b""
     # cp has made it, empty, when it opened it.
     wait_for(lambda: (place.root / "f").read_bytes() == data, 15)
     wait_for(lambda: pending(place) == (0, 0), 5)
@@ -292,7 +292,7 @@ def test_written_while_it_is_renamed(place, flags, what):
 def test_the_token_changes(start_sbxd, start_mount, replaced):
     """Under a mount with an unsent file: with token_file replaced no program sees an error."""
     server = start_sbxd("overlay", token="first-token")
-    mount = start_mount(server.url, ["timeout=5"], token="first-token")
+    mount = start_mount(server.url, ["timeout=8"], token="first-token")
     (mount / "dev1").mkdir()
     root = server.session_dir(mount.status("dev1")["id"])
     (mount / "dev1/fs/old").write_text("old")
@@ -316,7 +316,7 @@ def test_the_token_changes(start_sbxd, start_mount, replaced):
         with pytest.raises(OSError) as caught:
             os.close(fd)
         assert caught.value.errno == errno.EACCES
-        assert time.monotonic() - begin < scale(1.5)
+        assert time.monotonic() - begin < scale(3)
         status = mount.status("dev1")
         assert status["state"] == "denied"
         assert str(mount.token_file) in status["note"] or "token" in status["note"]
