@@ -40,12 +40,33 @@ def tool_paths(tmp_path_factory):
     return paths
 
 
+@pytest.fixture(scope="session")
+def probed():
+    """What a probe says of the tools of each kind that was met, and the directory that it makes."""
+    return {}
+
+
 @pytest.fixture(params=KINDS)
-def box(request, tool_paths, tmp_path):
+def box(request, tool_paths, probed, tmp_path, tmp_path_factory):
+    """A workspace with the directory and the tools word that a probe brings.
+
+    The first of a kind asks for them. test_probe asks each time, which box.facts are from.
+    """
+    kind = request.param
     driver = build.build_dir() / "tests/programs/program_driver"
     root = tmp_path / "root"
     root.mkdir()
-    sandbox = Sandbox(driver, tool_paths[request.param], str(root), KINDS[request.param][2])
-    sandbox.kind = request.param
-    yield sandbox
-    sandbox.close()
+    sandbox = Sandbox(driver, tool_paths[kind], str(root))
+    sandbox.kind = kind
+    try:
+        if kind not in probed or request.module.__name__ == "test_probe":
+            sandbox.facts = sandbox.probe()
+            made = tmp_path_factory.mktemp(f"work-{kind}") / ".sbxfs"
+            shutil.copytree(root / ".sbxfs", made)
+            probed.setdefault(kind, (sandbox.facts["tools"][0], made))
+        else:
+            shutil.copytree(probed[kind][1], root / ".sbxfs")
+        sandbox.use(probed[kind][0], KINDS[kind][2])
+        yield sandbox
+    finally:
+        sandbox.close()

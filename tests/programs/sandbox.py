@@ -107,17 +107,16 @@ class Reply:
 
 
 class Sandbox:
-    def __init__(self, driver, tool_path, root, without=""):
+    def __init__(self, driver, tool_path, root):
         self.root = root
         self.process = subprocess.Popen([driver, tool_path, root], stdin=subprocess.PIPE,
                                         stdout=subprocess.PIPE)
-        self.facts = self.probe()
-        if without:
-            letters, ids = self.facts["tools"][0].split(",")
-            self.tools = "".join(c for c in letters if c not in without) + "," + ids
-            self.ask("tools", self.tools)
-        else:
-            self.tools = self.facts["tools"][0]
+
+    def use(self, tools, without=""):
+        """Programs are for the tools that the word says, but for those letters."""
+        letters, ids = tools.split(",")
+        self.tools = "".join(c for c in letters if c not in without) + "," + ids
+        self.ask("tools", self.tools)
 
     def close(self):
         self.process.stdin.close()

@@ -219,31 +219,34 @@ def test_chmod(box):
     assert box.do("chmod", "f/x", "600")[0] == errno.ENOTDIR
 
 
-@pytest.mark.parametrize("atime,mtime", (
+TIMES = (
     (1_600_000_000_123456789, 1_500_000_000_987654321), (10**9, 10**9), (0, 0), (1, 999999999),
     (-5_500_000_000, -1_000_000_001), (2**32 * 10**9 + 7, 2**33 * 10**9), (OMIT, 77 * 10**9),
-    (77 * 10**9, OMIT), (OMIT, OMIT), (NOW, NOW), (NOW, 5 * 10**9), (5 * 10**9, NOW)))
-def test_utimens(box, atime, mtime):
+    (77 * 10**9, OMIT), (OMIT, OMIT), (NOW, NOW), (NOW, 5 * 10**9), (5 * 10**9, NOW))
+
+
+def test_utimens(box):
     write(box, "f")
     os.mkdir(path(box, "d"))
     os.symlink("nowhere", path(box, "l"))
-    for name in ("f", "d", "l"):
-        os.utime(path(box, name), ns=(10**18, 10**18), follow_symlinks=False)
-        error, reply = box.do("utimens", name, atime, mtime)
-        assert error == 0
-        st = os.lstat(path(box, name))
-        # The attributes of a link come with its text, and reading that sets its atime.
-        times = ((atime, st.st_atime_ns), (mtime, st.st_mtime_ns))
-        for want, found in times[name == "l":]:
-            if want == OMIT:
-                assert found == 10**18
-            elif want == NOW:
-                assert abs(found - st.st_ctime_ns) < 10**9
-            elif box.has("t"):
-                assert found == want
-            else:
-                assert found == want // 10**9 * 10**9
-        check(box, reply, name)
+    for atime, mtime in TIMES:
+        for name in ("f", "d", "l"):
+            os.utime(path(box, name), ns=(10**18, 10**18), follow_symlinks=False)
+            error, reply = box.do("utimens", name, atime, mtime)
+            assert error == 0, (name, atime, mtime)
+            st = os.lstat(path(box, name))
+            # The attributes of a link come with its text, and reading that sets its atime.
+            times = ((atime, st.st_atime_ns), (mtime, st.st_mtime_ns))
+            for want, found in times[name == "l":]:
+                if want == OMIT:
+                    want = 10**18
+                elif want == NOW:
+                    assert abs(found - st.st_ctime_ns) < 10**9, (name, atime, mtime)
+                    continue
+                elif not box.has("t"):
+                    want = want // 10**9 * 10**9
+                assert found == want, (name, atime, mtime)
+            check(box, reply, name)
     assert box.do("utimens", "no", NOW, NOW)[0] == errno.ENOENT
     assert not os.path.exists(path(box, "no"))
     assert box.do("utimens", "f/x", 1, 1)[0] == errno.ENOTDIR
@@ -385,17 +388,19 @@ def test_exactly_once(box):
     assert os.listdir(path(box, ".sbxfs/ops")) == [b"id-1"]
 
 
+@pytest.mark.long(9)
 def test_once_while_it_runs(box):
     """The same id while the first is under way, and after its owner died."""
     write(box, ".sbxfs/ops/id-2")
     request = box.apply("id-2")
     request.mkdir("d", "755")
-    waiter = subprocess.Popen(["sh", "-c", 'sleep 1; printf %s "$1" >"$2"', "sh",
-                               "not yet", path(box, ".sbxfs/ops/id-2")])
-    with pytest.raises(DriverError) as caught:
-        request.send()
-    assert waiter.wait() == 0
-    assert caught.value.errno == errno.EINPROGRESS
+    if box.kind in ("gnu", "busybox"):  # it is waited for, 8 s
+        waiter = subprocess.Popen(["sh", "-c", 'sleep 1; printf %s "$1" >"$2"', "sh",
+                                   "not yet", path(box, ".sbxfs/ops/id-2")])
+        with pytest.raises(DriverError) as caught:
+            request.send()
+        assert waiter.wait() == 0
+        assert caught.value.errno == errno.EINPROGRESS
     os.utime(path(box, ".sbxfs/ops/id-2"), (1, 1))
     with pytest.raises(DriverError) as caught:
         request.send()
