@@ -214,10 +214,6 @@ def test_hostile_root(start_sbxd, start_mount):
     mount = start_mount(server.url)
     answer = json.dumps({"sessionId": "abc-1", "root": "/x\nstate: live\x1b[2J"})
     server.set_faults(f"create:1:reply={answer}")
-    try:
-        (mount / "dev1").mkdir()
-    except OSError as error:
-        assert error.errno == 5
-        return
+    (mount / "dev1").mkdir()
     status = mount.read("dev1/status")
     assert status.count("\nstate:") == 1 and "\x1b" not in status

@@ -122,7 +122,11 @@ def test_between_sessions_nothing_is_renamed_or_linked(mount):
     assert fails(os.rename, mount / "a/fs/f", mount / "b/fs/g") == errno.EXDEV
     assert fails(os.link, mount / "a/fs/f", mount / "b/fs/g") == errno.EXDEV
     assert fails(os.rename, mount / "a/fs/f", mount / "a/f") == errno.EXDEV
-    assert fails(os.rename, mount / "a/fs", mount / "fs") != 0
+    for name, target, expected in (("a/fs", "fs", errno.EXDEV), ("a/fs", "a/gs", errno.EPERM),
+                                   ("status", "other", errno.EPERM),
+                                   ("a/jobs", "jobs", errno.EXDEV),
+                                   ("a/status", "a/fs/status", errno.EXDEV)):
+        assert fails(os.rename, mount / name, mount / target) == expected, name
     subprocess.run(["cp", mount / "a/fs/f", mount / "b/fs/g"], check=True)
     subprocess.run(["mv", mount / "a/fs/f", mount / "b/fs/h"], check=True)
     assert (mount / "b/fs/h").read_text() == "a"

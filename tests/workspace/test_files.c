@@ -132,6 +132,7 @@ static void leave_sending(struct fixture *f, struct sbx_file *file)
 	rig_fault(&f->rig, "exec:*:delay=300\n");
 	assert_int_equal(sbx_file_release(file, NULL), 0);
 	g_usleep(100000);
+	assert_true(pending(f) > 0);
 }
 
 /* Until all is sent, with nobody asking for it. */
