@@ -13,6 +13,7 @@
 #include "client/session_impl.h"
 #include "client/statedir.h"
 #include "client/task.h"
+#include "client/workspace/path.h"
 
 #define SESSION_NAME_MAX    64
 #define SESSION_FILE_MAX    (1 << 20)

@@ -52,6 +52,15 @@ bool op_closes(const struct op *op, pid_t opener)
 	return sbx_process_closes(op->tid, opener);
 }
 
+void op_entry_undo(struct op *op, struct entry *entry)
+{
+	if (!entry->node)
+		return;
+	node_forget(op->fs->nodes, entry->node->id, 1);
+	node_put(op->fs->nodes, entry->node);
+	entry->node = NULL;
+}
+
 void handle_init(struct op *op, struct handle *handle, const struct handle_class *class,
 		 struct node *node, int flags)
 {

@@ -92,6 +92,9 @@ struct entry {
 	int64_t entry_valid_ms;
 };
 
+/* Take back the lookup of an entry that the kernel will not know of, and drop its reference. */
+void op_entry_undo(struct op *op, struct entry *entry);
+
 struct handle_class;
 
 /* One open file; the head of what a class keeps of it. */

@@ -158,15 +158,6 @@ void op_fill_entry(struct op *op, const struct entry *entry, struct fuse_entry_p
 	ret_param->entry_timeout = seconds(name_valid_ms(op, entry));
 }
 
-void op_entry_undo(struct op *op, struct entry *entry)
-{
-	if (!entry->node)
-		return;
-	node_forget(op->fs->nodes, entry->node->id, 1);
-	node_put(op->fs->nodes, entry->node);
-	entry->node = NULL;
-}
-
 void op_reply_entry(struct op *op, int r, struct entry *entry)
 {
 	struct fuse_entry_param param;

@@ -51,8 +51,6 @@ void op_settle(struct op *op);
 /* Drop the references. After the reply. */
 void op_done(struct op *op);
 
-/* Take back the lookup of an entry that the kernel does not know, and drop its reference. */
-void op_entry_undo(struct op *op, struct entry *entry);
 /* What the kernel is told of @entry, remembered in told.h. */
 void op_fill_entry(struct op *op, const struct entry *entry, struct fuse_entry_param *ret_param);
 

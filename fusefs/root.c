@@ -238,8 +238,7 @@ static int root_mkdir(struct op *op, struct node *dir, const char *name, mode_t 
 		return -EINVAL;
 	r = scratch_lookup(op, op->fs->root_scratch, dir, name, ret_entry);
 	if (r == 0) {
-		node_forget(op->fs->nodes, ret_entry->node->id, 1);
-		node_put(op->fs->nodes, ret_entry->node);
+		op_entry_undo(op, ret_entry);
 		return -EEXIST;
 	}
 	r = sbx_sessions_create(op->fs->parts.sessions, &op->call, name, NULL, &session);

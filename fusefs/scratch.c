@@ -8,6 +8,7 @@
 #include <glib.h>
 
 #include "client/call.h"
+#include "client/workspace/path.h"
 #include "fusefs/ino.h"
 #include "fusefs/op.h"
 #include "fusefs/text.h"
@@ -398,11 +399,6 @@ int scratch_read(struct scratch_set *set, const char *name, char **ret_data, siz
 	return file ? 0 : -ENOENT;
 }
 
-static int compare_names(const void *a, const void *b)
-{
-	return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
 char **scratch_list(struct scratch_set *set)
 {
 	GPtrArray *names = g_ptr_array_new();
@@ -415,7 +411,7 @@ char **scratch_list(struct scratch_set *set)
 		g_ptr_array_add(names, g_strdup(name));
 	pthread_mutex_unlock(&set->lock);
 	g_ptr_array_add(names, NULL);
-	qsort(names->pdata, names->len - 1, sizeof(names->pdata[0]), compare_names);
+	qsort(names->pdata, names->len - 1, sizeof(names->pdata[0]), sbx_name_compare);
 	return (char **)g_ptr_array_free(names, FALSE);
 }
 

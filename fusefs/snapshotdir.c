@@ -13,6 +13,7 @@
 #include "client/errlog.h"
 #include "client/session.h"
 #include "client/snapshot/snapshot.h"
+#include "client/workspace/path.h"
 #include "fusefs/ino.h"
 #include "fusefs/op.h"
 #include "fusefs/synth.h"
@@ -346,8 +347,7 @@ static int snapshot_create(struct op *op, struct node *dir, const char *name, in
 		return r;
 	r = import_open(op, entry.node, dir->name, name, flags, ret_handle);
 	if (r < 0) {
-		node_forget(op->fs->nodes, entry.node->id, 1);
-		node_put(op->fs->nodes, entry.node);
+		op_entry_undo(op, &entry);
 		return r;
 	}
 	stat_of_fd(op, ((struct snapfile_handle *)*ret_handle)->fd, dir->name, name, &entry.st);
@@ -410,11 +410,6 @@ static GHashTable *session_names(struct op *op)
 	for (char **name = sessions; *name; name++)
 		g_hash_table_add(names, g_strdup(*name));
 	return names;
-}
-
-static int compare_names(const void *a, const void *b)
-{
-	return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
 static int snapshots_getattr(struct op *op, struct node *node, struct stat *ret_st,
@@ -490,7 +485,7 @@ static int snapshots_list(struct op *op, struct node *dir, struct dirsnap **ret_
 	(void)dir;
 	sorted = (char **)g_hash_table_get_keys_as_array(names, &n);
 	if (n > 0)
-		qsort(sorted, n, sizeof(*sorted), compare_names);
+		qsort(sorted, n, sizeof(*sorted), sbx_name_compare);
 	for (guint i = 0; i < n; i++)
 		synth_snap_add(snap, sorted[i], S_IFDIR, number_of(sorted[i], NULL));
 	*ret_snap = synth_snap_done(snap);

@@ -132,8 +132,7 @@ int synth_lookup(struct op *op, const struct synth_table *table, struct node *di
 		r = 0;
 	}
 	if (r < 0) {
-		node_forget(op->fs->nodes, entry.node->id, 1);
-		node_put(op->fs->nodes, entry.node);
+		op_entry_undo(op, &entry);
 		return r;
 	}
 	/* Renaming a session changes what its link says; directories stay. */
@@ -325,8 +324,7 @@ int synth_create(struct op *op, const struct synth_table *table, struct scratch_
 		    ? ret_entry->node->class->open(op, ret_entry->node, flags, ret_handle)
 		    : -EISDIR;
 	if (r < 0) {
-		node_forget(op->fs->nodes, ret_entry->node->id, 1);
-		node_put(op->fs->nodes, ret_entry->node);
+		op_entry_undo(op, ret_entry);
 	}
 	return r;
 }

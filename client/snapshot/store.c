@@ -13,6 +13,7 @@
 #include "client/call.h"
 #include "client/snapshot/receipt.h"
 #include "client/statedir.h"
+#include "client/workspace/path.h"
 
 #define SNAPSHOT_NAME_MAX 64
 #define RECEIPT_BYTES_MAX (1u << 30)
@@ -175,11 +176,6 @@ int sbx_snapshots_list(struct sbx_statedir *dir, const char *session_name, GPtrA
 	return 0;
 }
 
-static int name_compare(const void *a, const void *b)
-{
-	return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 int sbx_snapshots_files(struct sbx_statedir *dir, const char *session_name, char ***ret_files)
 {
 	GPtrArray *files = g_ptr_array_new();
@@ -198,7 +194,7 @@ int sbx_snapshots_files(struct sbx_statedir *dir, const char *session_name, char
 		closedir(d);
 	else if (fd >= 0)
 		close(fd);
-	g_ptr_array_sort(files, name_compare);
+	g_ptr_array_sort(files, sbx_name_compare);
 	g_ptr_array_add(files, NULL);
 	*ret_files = (char **)g_ptr_array_free(files, FALSE);
 	return 0;
@@ -218,7 +214,7 @@ char **sbx_snapshots_sessions(struct sbx_statedir *dir)
 		closedir(d);
 	else if (fd >= 0)
 		close(fd);
-	g_ptr_array_sort(names, name_compare);
+	g_ptr_array_sort(names, sbx_name_compare);
 	g_ptr_array_add(names, NULL);
 	return (char **)g_ptr_array_free(names, FALSE);
 }
