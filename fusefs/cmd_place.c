@@ -63,8 +63,8 @@ int cmd_place_find(const char *path, struct cmd_place *ret_place)
 	ret_place->is_ours = !is_at(inside, "/fs") && !is_at(inside, "/.sbxfs-root");
 	if (strncmp(inside, "/fs/", 4) == 0)
 		ret_place->cwd = g_strdup(inside + 4);
-	else if (strncmp(inside, "/.sbxfs-root/", 13) == 0)
-		ret_place->cwd = g_strdup(inside + 12);
+	else if (is_at(inside, "/.sbxfs-root"))
+		ret_place->cwd = g_strdup(inside[12] ? inside + 12 : "/");
 	else
 		ret_place->cwd = g_strdup(".");
 	ret_place->session = g_steal_pointer(&session);

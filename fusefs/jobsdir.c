@@ -57,6 +57,7 @@ static const struct synth_row jobs_rows[] = {
 		.name = "latest",
 		.mode = S_IFLNK | 0777,
 		.index = JOBSDIR_INDEX + 2,
+		.waits = true,
 		.show = show_latest,
 		.exists = has_latest,
 	},
@@ -125,9 +126,19 @@ static int jobsdir_rmdir(struct op *op, struct node *dir, const char *name)
 static int jobsdir_rename(struct op *op, struct node *from_dir, const char *from,
 			  struct node *to_dir, const char *to, unsigned int flags)
 {
+	struct session_job *job;
+	int r;
+
 	if (from_dir != to_dir)
 		return -EXDEV;
-	return synth_rename(op, &jobs_table, scratch_of(from_dir), from_dir, from, to, flags);
+	r = synth_rename(op, &jobs_table, scratch_of(from_dir), from_dir, from, to, flags);
+	/* A job keeps its id. */
+	if (r == -ENOENT &&
+	    session_jobs_find(from_dir->session->jobs, &op->call, from, &job) == 0) {
+		session_job_unref(job);
+		r = -EPERM;
+	}
+	return r;
 }
 
 static int jobsdir_create(struct op *op, struct node *dir, const char *name, int flags, mode_t mode,

@@ -232,10 +232,10 @@ static void ops_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse
 		to_dir = node_get(op.fs->nodes, newparent);
 		if (!to_dir)
 			r = -ESTALE;
-		else if (!same_tree(op.node, to_dir))
-			r = -EXDEV;
 		else if (flags & ~(unsigned int)RENAME_NOREPLACE)
 			r = -EINVAL;
+		else if (!same_tree(op.node, to_dir))
+			r = -EXDEV;
 		else
 			r = op.node->class->rename ? op.node->class->rename(&op, op.node, name,
 									    to_dir, newname, flags)

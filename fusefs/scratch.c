@@ -415,6 +415,18 @@ char **scratch_list(struct scratch_set *set)
 	return (char **)g_ptr_array_free(names, FALSE);
 }
 
+uint64_t scratch_ino(struct scratch_set *set, const char *name)
+{
+	const struct scratch *file;
+	uint64_t st_ino;
+
+	pthread_mutex_lock(&set->lock);
+	file = g_hash_table_lookup(set->files, name);
+	st_ino = file ? file->st_ino : 0;
+	pthread_mutex_unlock(&set->lock);
+	return st_ino;
+}
+
 static int scratch_getattr(struct op *op, struct node *node, struct stat *ret_st,
 			   int64_t *ret_valid_ms)
 {

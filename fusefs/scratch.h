@@ -51,5 +51,7 @@ int scratch_rename(struct scratch_set *set, const char *from, const char *to, un
 int scratch_read(struct scratch_set *set, const char *name, char **ret_data, size_t *ret_len);
 /* Names, sorted, NULL-terminated; g_strfreev(). */
 char **scratch_list(struct scratch_set *set);
+/* st_ino of the file of that name; 0: there is none. */
+uint64_t scratch_ino(struct scratch_set *set, const char *name);
 
 #endif

@@ -101,6 +101,15 @@ static int node_render(struct op *op, struct node *node, struct node *dir, struc
 	return 0;
 }
 
+static const struct node_class *class_of(const struct synth_row *row)
+{
+	if (row->class)
+		return row->class;
+	if (S_ISLNK(row->mode))
+		return row->waits ? &synth_waiting_link_class : &synth_link_class;
+	return row->waits ? &synth_waiting_file_class : &synth_file_class;
+}
+
 int synth_lookup(struct op *op, const struct synth_table *table, struct node *dir, const char *name,
 		 struct entry *ret_entry)
 {
@@ -112,10 +121,7 @@ int synth_lookup(struct op *op, const struct synth_table *table, struct node *di
 	if (!row || (row->exists && !row->exists(op, dir)))
 		return -ENOENT;
 	spec = (struct node_spec){
-		.class = row->class	      ? row->class
-			 : S_ISLNK(row->mode) ? &synth_link_class
-			 : row->waits	      ? &synth_waiting_file_class
-					      : &synth_file_class,
+		.class = class_of(row),
 		.session = dir->session,
 		.data = (void *)row,
 		.type = row->mode,
@@ -304,6 +310,12 @@ const struct node_class synth_link_class = {
 	.readlink = synth_link_readlink,
 };
 
+const struct node_class synth_waiting_link_class = {
+	.waits = true,
+	.getattr = synth_link_getattr,
+	.readlink = synth_link_readlink,
+};
+
 int synth_create(struct op *op, const struct synth_table *table, struct scratch_set *scratch,
 		 struct node *dir, const char *name, int flags, mode_t mode,
 		 struct entry *ret_entry, struct handle **ret_handle)
@@ -452,8 +464,12 @@ void synth_snap_add_rows(struct synth_snap *snap, struct op *op, const struct sy
 		if (!row->hidden && (!row->exists || row->exists(op, dir)))
 			synth_snap_add(snap, row->name, row->mode, row_ino(row, dir));
 	}
-	for (char **name = names; name && *name; name++)
-		synth_snap_add(snap, *name, S_IFREG, g_str_hash(*name) | INO_SCRATCH_BITS);
+	for (char **name = names; name && *name; name++) {
+		uint64_t st_ino = scratch_ino(scratch, *name);
+
+		if (st_ino) /* not gone meanwhile */
+			synth_snap_add(snap, *name, S_IFREG, st_ino);
+	}
 }
 
 struct dirsnap *synth_snap_done(struct synth_snap *snap)

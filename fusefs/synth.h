@@ -67,7 +67,8 @@ struct synth_table {
 
 extern const struct node_class synth_file_class; /* node->data: the row */
 extern const struct node_class synth_waiting_file_class; /* the same, of a row that waits */
-extern const struct node_class synth_link_class; /* the same */
+extern const struct node_class synth_link_class; /* the same of a link */
+extern const struct node_class synth_waiting_link_class;
 
 /* The row of @name, or NULL. */
 const struct synth_row *synth_find(const struct synth_table *table, const char *name);

@@ -106,6 +106,13 @@ def test_path_is_the_directory(place):
     assert sbxfs("exec", "--bad", session, "--", "true").returncode == 125
 
 
+def test_the_sandboxs_own_root_is_a_directory_as_well(place):
+    _, session = place
+    for path, inside in ((".sbxfs-root", "/"), (".sbxfs-root/usr", "/usr")):
+        done = sbxfs("exec", "--", "sh", "-c", "cd -P . && pwd", cwd=session / path)
+        assert (done.returncode, done.stdout.decode()) == (0, inside + "\n"), done.stderr
+
+
 def test_detached(place):
     _, session = place
     begun = time.monotonic()

@@ -1,0 +1,61 @@
+"""Names of ours: what they can't be made into, and the numbers that a listing tells of them."""
+
+import ctypes
+import errno
+import os
+
+import pytest
+
+from jobtools import ended, start
+
+RENAME_EXCHANGE = 2
+AT_FDCWD = -100
+
+
+@pytest.fixture
+def mount(start_sbxd, start_mount):
+    mount = start_mount(start_sbxd().url)
+    for name in ("dev1", "dev2"):
+        (mount / name).mkdir()
+    return mount
+
+
+def fails(call, *args) -> int:
+    with pytest.raises(OSError) as caught:
+        call(*args)
+    return caught.value.errno
+
+
+def test_a_job_keeps_its_id(mount):
+    jobs = mount / "dev1/jobs"
+    job = jobs / start(mount / "dev1", "echo out")
+    ended(job)
+    assert fails(os.rename, job, jobs / "another") == errno.EPERM
+    assert fails(os.rename, jobs / "nobody", jobs / "another") == errno.ENOENT
+    assert (job / "output.log").read_text() == "out\n"
+
+
+def test_listed_numbers_are_those_of_stat(mount):
+    """Of files in memory beside control and jobs/new, too."""
+    job = mount / "dev1/jobs" / start(mount / "dev1", "true")
+    for directory in (mount.mnt, mount / "dev1", mount / "dev1/jobs", job):
+        for name in (".a.swp", "b~"):
+            (directory / name).write_text("x")
+        # fs is like a mount point: the sandbox's directory has a number of its own.
+        listed = {entry.name: entry.inode() for entry in os.scandir(directory)
+                  if entry.name != "fs"}
+        assert {".a.swp", "b~", "control" if directory.name != "jobs" else "new"} <= set(listed)
+        assert listed == {name: os.lstat(directory / name).st_ino for name in listed}
+        assert len(set(listed.values())) == len(listed)
+
+
+def test_what_can_not_be_exchanged_is_not_copied(mount):
+    """EXDEV would have mv copy."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    for name in ("dev1/fs/f", "dev2/fs/g"):
+        (mount / name).write_text(name)
+    for one, two in (("dev1/fs/f", "dev2/fs/g"), ("dev1", "dev1/fs/f")):
+        assert libc.renameat2(AT_FDCWD, os.fsencode(mount / one), AT_FDCWD,
+                              os.fsencode(mount / two), RENAME_EXCHANGE) == -1
+        assert ctypes.get_errno() == errno.EINVAL
+    assert (mount / "dev1/fs/f").read_text() == "dev1/fs/f"
