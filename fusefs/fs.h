@@ -5,9 +5,14 @@
  * (client/workspace), whose freshness rules are the mount's. What fusefs keeps is what the kernel
  * knows: nodes (node.h), open files (op.h), inode numbers (ino.h), and the synthetic files' state.
  *
- * Locks of fusefs, in this order, none held across a request to the server or a reply:
- *   fs_sessions (fsession.h) -> node table (node.h); scratch (scratch.h), interrupts (interrupt.h)
- *   and one verb slot a session (verb.h) are innermost.
+ * Locks of fusefs are all innermost: while one is held none other of fusefs is taken, nothing of
+ * client/ is called that waits or takes a lock, and no reply is given. They are
+ *   fsessions->lock (fsession.h), the node table's (node.h), jobs->lock of a session (sessionjobs.h),
+ *   a scratch set's (scratch.h), a verb slot's and a verb input's (verb.h), told's (told.h), parks'
+ *   and a parked read's (park.h), interrupts' (interrupt.h), and one of each open file that has a
+ *   state (jobs/new, wait, an import, a file of ours).
+ * Two things are done under one all the same: fs->fuse_lock is held, for reading, while the kernel
+ * is notified (notify.h), and interrupts->lock while a token is fired.
  */
 #ifndef SBX_FUSEFS_FS_H
 #define SBX_FUSEFS_FS_H

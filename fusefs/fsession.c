@@ -18,8 +18,10 @@
 struct fsessions {
 	struct fs *fs;
 	pthread_mutex_t lock;
+	pthread_cond_t made; /* one of making */
 	GHashTable *by_session; /* struct sbx_session to struct fsession, one reference each */
-	unsigned int last_index;
+	GHashTable *making; /* set of struct sbx_session whose fsession some thread makes */
+	unsigned int last_index; /* atomic */
 };
 
 struct fsessions *fsessions_new(struct fs *fs)
@@ -28,7 +30,9 @@ struct fsessions *fsessions_new(struct fs *fs)
 
 	table->fs = fs;
 	pthread_mutex_init(&table->lock, NULL);
+	pthread_cond_init(&table->made, NULL);
 	table->by_session = g_hash_table_new(NULL, NULL);
+	table->making = g_hash_table_new(NULL, NULL);
 	return table;
 }
 
@@ -65,7 +69,7 @@ static int fsession_new(struct fsessions *table, struct sbx_session *session,
 		return r;
 	}
 	fsession->refs = 1;
-	fsession->index = ++table->last_index;
+	fsession->index = __atomic_add_fetch(&table->last_index, 1, __ATOMIC_RELAXED);
 	fsession->fs = table->fs;
 	fsession->session = sbx_session_ref(session);
 	fsession->jobs = session_jobs_new(fsession);
@@ -110,8 +114,18 @@ void fsessions_free(struct fsessions *table)
 	while (g_hash_table_iter_next(&iter, NULL, &fsession))
 		fsession_unref(fsession);
 	g_hash_table_unref(table->by_session);
+	g_hash_table_unref(table->making);
+	pthread_cond_destroy(&table->made);
 	pthread_mutex_destroy(&table->lock);
 	g_free(table);
+}
+
+/* The one that there is, when it is made; NULL: none. */
+static struct fsession *find_locked(struct fsessions *table, struct sbx_session *session)
+{
+	while (g_hash_table_contains(table->making, session))
+		pthread_cond_wait(&table->made, &table->lock);
+	return g_hash_table_lookup(table->by_session, session);
 }
 
 int fsessions_get(struct fsessions *table, struct sbx_session *session,
@@ -121,11 +135,16 @@ int fsessions_get(struct fsessions *table, struct sbx_session *session,
 	int r = 0;
 
 	pthread_mutex_lock(&table->lock);
-	fsession = g_hash_table_lookup(table->by_session, session);
+	fsession = find_locked(table, session);
 	if (!fsession) {
+		g_hash_table_add(table->making, session);
+		pthread_mutex_unlock(&table->lock);
 		r = fsession_new(table, session, &fsession);
+		pthread_mutex_lock(&table->lock);
+		g_hash_table_remove(table->making, session);
 		if (r == 0)
 			g_hash_table_insert(table->by_session, session, fsession);
+		pthread_cond_broadcast(&table->made);
 	}
 	if (r == 0)
 		*ret_fsession = fsession_ref(fsession);
@@ -150,7 +169,7 @@ void fsessions_drop(struct fsessions *table, struct sbx_session *session)
 	struct fsession *fsession;
 
 	pthread_mutex_lock(&table->lock);
-	fsession = g_hash_table_lookup(table->by_session, session);
+	fsession = find_locked(table, session);
 	if (fsession)
 		g_hash_table_remove(table->by_session, session);
 	pthread_mutex_unlock(&table->lock);

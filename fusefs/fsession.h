@@ -5,8 +5,8 @@
  * Made when a session is first named on the mount, dropped when it is deleted or detached. Nodes,
  * open files and running verbs hold references, so what they use stays until they let go.
  *
- * Locking: fsessions->lock protects the table; it is taken before no other lock of fusefs but the
- * node table's. Counters are atomic.
+ * Locking: fsessions->lock, innermost, protects the table; an fsession is made and ended without it.
+ * Counters are atomic.
  */
 #ifndef SBX_FUSEFS_FSESSION_H
 #define SBX_FUSEFS_FSESSION_H
@@ -43,7 +43,8 @@ struct fsession {
 struct fsessions *fsessions_new(struct fs *fs);
 void fsessions_free(struct fsessions *table);
 
-/* The fsession of @session, made when it is new. A new reference. Blocks on the local disk only. */
+/* The fsession of @session, made when it is new. A new reference. Blocks on the local disk only,
+ * where what dead mounts left unsent may be much; others wait for that of this session alone. */
 int fsessions_get(struct fsessions *table, struct sbx_session *session,
 		  struct fsession **ret_fsession);
 /* The one of that name: -ENOENT without asking the server. */

@@ -482,6 +482,7 @@ uint64_t node_show(struct node_table *table, struct node *node, const struct sbx
 		   bool told)
 {
 	unsigned int session = fsession_index(node->session);
+	uint32_t epoch = fsession_epoch(node->session);
 	bool is_private;
 	uint64_t st_ino;
 
@@ -497,7 +498,7 @@ uint64_t node_show(struct node_table *table, struct node *node, const struct sbx
 	if (attr->ino) {
 		node->dev = attr->dev;
 		node->ino = attr->ino;
-		node->epoch = fsession_epoch(node->session);
+		node->epoch = epoch;
 	}
 	st_ino = node->st_ino;
 	pthread_mutex_unlock(&table->lock);

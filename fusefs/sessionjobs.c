@@ -24,9 +24,10 @@ struct session_jobs {
 	struct scratch_set *scratch;
 	pthread_mutex_t lock;
 	struct sbx_jobs *jobs; /* NULL: not used yet, or stopped */
+	bool making; /* jobs, on the local disk */
 	bool stopped;
 	unsigned int users; /* of jobs */
-	pthread_cond_t left; /* one of them */
+	pthread_cond_t left; /* one of them; making is over */
 	pthread_cond_t told; /* of an end */
 	GHashTable *by_id; /* id to struct session_job, a reference each */
 };
@@ -71,7 +72,7 @@ void session_jobs_stop(struct session_jobs *jobs)
 
 	pthread_mutex_lock(&jobs->lock);
 	jobs->stopped = true;
-	while (jobs->users > 0)
+	while (jobs->users > 0 || jobs->making)
 		pthread_cond_wait(&jobs->left, &jobs->lock);
 	below = jobs->jobs;
 	jobs->jobs = NULL;
@@ -109,10 +110,22 @@ int session_jobs_enter(struct session_jobs *jobs, struct sbx_jobs **ret_jobs)
 	int r = 0;
 
 	pthread_mutex_lock(&jobs->lock);
-	if (jobs->stopped)
+	while (jobs->making)
+		pthread_cond_wait(&jobs->left, &jobs->lock);
+	if (jobs->stopped) {
 		r = -EINTR;
-	else if (!jobs->jobs)
-		r = sbx_jobs_new(jobs->fsession->ws, &options, &jobs->jobs);
+	} else if (!jobs->jobs) {
+		struct sbx_jobs *made;
+
+		jobs->making = true;
+		pthread_mutex_unlock(&jobs->lock);
+		r = sbx_jobs_new(jobs->fsession->ws, &options, &made);
+		pthread_mutex_lock(&jobs->lock);
+		jobs->making = false;
+		if (r == 0)
+			jobs->jobs = made;
+		pthread_cond_broadcast(&jobs->left);
+	}
 	if (r == 0) {
 		*ret_jobs = jobs->jobs;
 		jobs->users++;
@@ -150,14 +163,17 @@ int session_jobs_any_running(struct session_jobs *jobs, const struct sbx_call *c
 static struct session_job *entry_of(struct session_jobs *jobs, const char *id, struct sbx_job *job,
 				    bool started)
 {
-	struct session_job *entry;
+	struct session_job *entry, *other = NULL;
+	bool known;
 
 	pthread_mutex_lock(&jobs->lock);
 	entry = g_hash_table_lookup(jobs->by_id, id);
-	if (entry && entry->job == job) {
-		sbx_job_unref(job);
-	} else {
+	known = entry && entry->job == job;
+	if (!known) {
 		/* Another job of that id than the one that was here: a new number. */
+		other = entry;
+		if (other)
+			g_hash_table_steal(jobs->by_id, id);
 		entry = g_new0(struct session_job, 1);
 		entry->refs = 1;
 		entry->jobs = jobs;
@@ -165,11 +181,14 @@ static struct session_job *entry_of(struct session_jobs *jobs, const char *id, s
 		entry->id = g_strdup(id);
 		entry->number = __atomic_add_fetch(&last_number, 1, __ATOMIC_RELAXED);
 		entry->scratch = scratch_set_new();
-		g_hash_table_replace(jobs->by_id, entry->id, entry);
+		g_hash_table_insert(jobs->by_id, entry->id, entry);
 	}
 	entry->seen_running |= started;
 	session_job_ref(entry);
 	pthread_mutex_unlock(&jobs->lock);
+	session_job_unref(other);
+	if (known)
+		sbx_job_unref(job);
 	return entry;
 }
 
