@@ -17,6 +17,7 @@
 #include "client/snapshot/upload.h"
 #include "client/statedir.h"
 #include "client/workspace/names.h"
+#include "client/workspace/random.h"
 #include "client/workspace/walk.h"
 #include "client/workspace/workspace.h"
 
@@ -25,6 +26,7 @@
 #define PART_BYTES (64u << 20)
 /* What differs is told by name up to this many. */
 #define DIFFERENCES_MAX 8
+#define RANDOM_CHARS	16
 
 /* One run of hydrate: everything that its steps share. */
 struct laying {
@@ -39,12 +41,6 @@ struct laying {
 	GString *differences;
 	unsigned int n_differences;
 };
-
-static void say(const struct laying *laying, const char *text)
-{
-	if (laying->progress)
-		laying->progress->say(laying->progress->arg, text);
-}
 
 static void differs(struct laying *laying, const char *path, const char *how)
 {
@@ -87,7 +83,7 @@ static int check_in_the_way(struct laying *laying, bool over, char **ret_message
 	struct sbx_walk *now = NULL;
 	int r;
 
-	say(laying, "looking at the workspace");
+	sbx_snapshot_say(laying->progress, "looking at the workspace");
 	r = sbx_names_walk(laying->names, laying->call, &now);
 	for (guint i = 0; r == 0 && i < now->entries->len; i++) {
 		const struct sbx_walk_entry *seen = g_ptr_array_index(now->entries, i);
@@ -123,11 +119,14 @@ static ssize_t read_upload(void *arg, void *buf, size_t len, int64_t offset)
 /* A file that nobody else has to see, and that goes with us. */
 static int open_scratch(int dirfd)
 {
-	g_autofree char *name = g_strdup_printf(".upload-%08x", g_random_int());
+	char random[RANDOM_CHARS + 1];
+	g_autofree char *name = NULL;
 	int fd = openat(dirfd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
 
 	if (fd >= 0)
 		return fd;
+	sbx_random_hex(random, RANDOM_CHARS);
+	name = g_strdup_printf(".upload-%s", random);
 	fd = openat(dirfd, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return -errno;
@@ -160,9 +159,7 @@ static int send_archive(struct laying *laying, int dirfd)
 	r = sbx_upload_new(laying->receipt, laying->archive, laying->archive_fd, PART_BYTES,
 			   &laying->upload);
 	while (r == 0 && more) {
-		g_autofree char *text = g_strdup_printf("sending the archive, part %u", ++part);
-
-		say(laying, text);
+		sbx_snapshot_say(laying->progress, "sending the archive, part %u", ++part);
 		if (ftruncate(fd, 0) < 0 || lseek(fd, 0, SEEK_SET) < 0)
 			r = -errno;
 		if (r == 0)
@@ -197,7 +194,7 @@ static int put_structure(struct laying *laying)
 			sbx_restore_move(restore, name, entry->path);
 		}
 	}
-	say(laying, "putting back links and names");
+	sbx_snapshot_say(laying->progress, "putting back links and names");
 	if (sbx_restore_count(restore))
 		r = sbx_restore_run(restore, laying->names, laying->call, NULL, NULL);
 	sbx_restore_free(restore);
@@ -211,7 +208,7 @@ static int put_attributes(struct laying *laying)
 	struct sbx_walk *walk = NULL;
 	int r;
 
-	say(laying, "putting back modes and times");
+	sbx_snapshot_say(laying->progress, "putting back modes and times");
 	r = sbx_names_walk(laying->names, laying->call, &walk);
 	for (guint i = laying->receipt->entries->len; r == 0 && i > 0; i--) {
 		const struct sbx_receipt_entry *entry =
@@ -234,9 +231,9 @@ static int put_attributes(struct laying *laying)
 
 static void told_files(void *arg, uint64_t files)
 {
-	g_autofree char *text = g_strdup_printf("comparing: %" G_GUINT64_FORMAT " files", files);
+	const struct laying *laying = arg;
 
-	say(arg, text);
+	sbx_snapshot_say(laying->progress, "comparing: %" G_GUINT64_FORMAT " files", files);
 }
 
 static void compare_entry(struct laying *laying, const struct sbx_receipt_entry *entry,
@@ -347,7 +344,7 @@ static int laying_load(struct laying *laying, struct sbx_workspace *ws, const ch
 				   .progress = progress,
 				   .archive_fd = -1,
 				   .differences = g_string_new(NULL) };
-	say(laying, "reading the snapshot");
+	sbx_snapshot_say(laying->progress, "reading the snapshot");
 	return sbx_snapshots_load(sbx_session_statedir(session), session_name, name, call,
 				  &laying->archive_fd, &laying->receipt, &laying->archive,
 				  ret_message);

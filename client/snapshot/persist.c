@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,14 +14,17 @@
 #include "client/apply.h"
 #include "client/call.h"
 #include "client/errlog.h"
-#include "client/pack.h"
 #include "client/probe.h"
 #include "client/provider.h"
 #include "client/session.h"
 #include "client/snapshot/receipt.h"
 #include "client/statedir.h"
+#include "client/workspace/blob.h"
+#include "client/workspace/fetch.h"
+#include "client/workspace/localfile.h"
 #include "client/workspace/names.h"
 #include "client/workspace/op.h"
+#include "client/workspace/random.h"
 #include "client/workspace/walk.h"
 #include "client/workspace/workspace.h"
 
@@ -28,13 +32,14 @@
 #define ARCHIVE_STALL_MS 600000
 #define PIECE_BYTES	 (8u << 20)
 #define EXEC_TRIES	 3
+#define RANDOM_CHARS	 16
+/* What was not touched in the sandbox for so many minutes is nobody's. */
+#define STAGED_OLD_MIN	60
+#define OUTCOME_OLD_MIN 10
 /* A small file that is written for so long is nobody's. */
 #define LEFT_OVER_S 60
 
-static void say(const struct sbx_snapshot_progress *progress, const char *format, ...)
-	__attribute__((format(printf, 2, 3)));
-
-static void say(const struct sbx_snapshot_progress *progress, const char *format, ...)
+void sbx_snapshot_say(const struct sbx_snapshot_progress *progress, const char *format, ...)
 {
 	g_autofree char *text = NULL;
 	va_list args;
@@ -63,7 +68,7 @@ static int spool_begin(void *arg, int64_t offset, int64_t len_bytes)
 
 	if (offset != 0)
 		return -EIO;
-	if (ftruncate(spool->fd, 0) < 0 || lseek(spool->fd, 0, SEEK_SET) < 0)
+	if (ftruncate(spool->fd, 0) < 0)
 		return -errno;
 	g_checksum_reset(spool->sum);
 	spool->bytes = 0;
@@ -75,25 +80,18 @@ static int spool_begin(void *arg, int64_t offset, int64_t len_bytes)
 static int spool_write(void *arg, const void *data, size_t len)
 {
 	struct spooling *spool = arg;
-	const char *at = data;
+	int r = sbx_local_write(spool->fd, data, len, spool->bytes);
 
+	if (r < 0)
+		return r;
 	g_checksum_update(spool->sum, data, (gssize)len);
 	spool->bytes += len;
-	while (len) {
-		ssize_t n = write(spool->fd, at, len);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return -errno;
-		at += n;
-		len -= (size_t)n;
-	}
 	if (spool->bytes >= spool->told + (4u << 20)) {
 		spool->told = spool->bytes;
-		say(spool->progress,
-		    "receiving the archive: %" G_GUINT64_FORMAT " of %" G_GINT64_FORMAT " bytes",
-		    spool->bytes, spool->len_bytes);
+		sbx_snapshot_say(spool->progress,
+				 "receiving the archive: %" G_GUINT64_FORMAT " of %" G_GINT64_FORMAT
+				 " bytes",
+				 spool->bytes, spool->len_bytes);
 	}
 	return 0;
 }
@@ -109,7 +107,7 @@ static int fetch_by_route(struct sbx_workspace *ws, const struct sbx_call *call,
 
 	patient.failure = &failure;
 	patient.stall_timeout_ms = MAX(call->stall_timeout_ms, ARCHIVE_STALL_MS);
-	say(spool->progress, "the server builds the archive");
+	sbx_snapshot_say(spool->progress, "the server builds the archive");
 	r = sbx_session_persist(sbx_workspace_session(ws), &patient, &sink);
 	if (r == 0 && spool->len_bytes >= 0 && (uint64_t)spool->len_bytes != spool->bytes)
 		r = -EIO;
@@ -120,19 +118,16 @@ static int fetch_by_route(struct sbx_workspace *ws, const struct sbx_call *call,
 	return r;
 }
 
-/* An archive that the sandbox's own tar makes, in a staging file, fetched in pieces. */
-static int fetch_by_exec(struct sbx_workspace *ws, const struct sbx_call *call,
-			 struct spooling *spool)
+/* Have the sandbox's own tar make an archive as @stage. */
+static int stage_archive(struct sbx_workspace *ws, const struct sbx_call *call, const char *stage,
+			 uint64_t *ret_size_bytes)
 {
 	struct sbx_names *names = sbx_workspace_names(ws);
-	g_autofree char *stage = g_strdup_printf(SBX_STAGE_DIR "/persist-%08x.tar", g_random_int());
-	const struct sbx_op remove = { .kind = SBX_DO_UNLINK, .path = stage };
 	const struct sbx_probe_reply *probe;
 	struct sbx_program_request request;
 	struct sbx_program_answer answer = { 0 };
 	struct sbx_exec_result result = { 0 };
 	struct sbx_program_limits limits;
-	struct sbx_op_result removed = { 0 };
 	uint64_t size = 0;
 	int r;
 
@@ -141,7 +136,6 @@ static int fetch_by_exec(struct sbx_workspace *ws, const struct sbx_call *call,
 		r = -EOPNOTSUPP;
 	if (r < 0)
 		return r;
-	say(spool->progress, "the sandbox's tar builds the archive");
 	sbx_names_limits(names, &limits);
 	r = sbx_program_request_init(&request, SBX_PROGRAM_MKTAR, &probe->tools, &limits);
 	if (r == 0)
@@ -149,12 +143,13 @@ static int fetch_by_exec(struct sbx_workspace *ws, const struct sbx_call *call,
 	if (r == 0)
 		r = sbx_names_run(names, call, ARCHIVE_STALL_MS, sbx_program_request_argv(&request),
 				  false, &result);
-	if (r == 0)
+	if (r == 0) {
 		r = sbx_program_unframe(result.out, result.out_len, request.nonce, 4096, &answer);
-	if (r == 0)
-		size = answer.sections == 1 && answer.section[0]->len > 1
-			       ? g_ascii_strtoull((const char *)answer.section[0]->data, NULL, 10)
-			       : 0;
+		if (r < 0)
+			r = sbx_names_bad_answer(names, "mktar", r, &result);
+	}
+	if (r == 0 && answer.sections == 1 && answer.section[0]->len > 1)
+		size = g_ascii_strtoull((const char *)answer.section[0]->data, NULL, 10);
 	if (r == 0 && !size) {
 		sbx_errlog_note(sbx_session_errors(sbx_workspace_session(ws)), "persist", NULL,
 				-EIO, "the sandbox's tar made no archive");
@@ -164,40 +159,88 @@ static int fetch_by_exec(struct sbx_workspace *ws, const struct sbx_call *call,
 	sbx_exec_result_clear(&result);
 	sbx_program_request_clear(&request);
 	if (r == 0)
-		r = spool_begin(spool, 0, (int64_t)size);
-	while (r == 0 && spool->bytes < size) {
-		/* A sandbox whose answers are cut takes smaller pieces; armour adds a third. */
-		uint64_t piece =
-			limits.reply_bytes ? MIN(PIECE_BYTES, limits.reply_bytes / 2) : PIECE_BYTES;
-		const struct sbx_pack_options options = { .max_bytes = PIECE_BYTES };
-		struct sbx_pack_request pack;
-		struct sbx_pack_reply *reply = NULL;
-		const char *const *argv;
-
-		r = sbx_pack_request_init(&pack, &options, &probe->tools, &limits);
-		if (r == 0)
-			r = sbx_pack_request_add(&pack, stage, spool->bytes,
-						 MIN(piece, size - spool->bytes));
-		r = MIN(r, 0);
-		argv = r == 0 ? sbx_pack_request_argv(&pack, &r) : NULL;
-		if (argv)
-			r = sbx_names_run(names, call, call->stall_timeout_ms, argv, true, &result);
-		if (r == 0)
-			r = sbx_pack_decode(&pack, result.out, result.out_len, &reply);
-		if (r == 0)
-			r = reply->items[0].error     ? -reply->items[0].error
-			    : !reply->items[0].stable ? -EIO
-			    : !reply->items[0].len
-				    ? -EIO
-				    : spool_write(spool, reply->items[0].data, reply->items[0].len);
-		sbx_pack_reply_free(reply);
-		sbx_exec_result_clear(&result);
-		sbx_pack_request_clear(&pack);
-	}
-	/* What it was made of goes in any case. */
-	if (sbx_names_apply(names, call, call->stall_timeout_ms, &remove, 1, &removed) == 0)
-		sbx_op_results_clear(&removed, 1);
+		*ret_size_bytes = size;
 	return r;
+}
+
+/* The next bytes of the file @stage. */
+static int fetch_piece(struct sbx_workspace *ws, const struct sbx_call *call, const char *stage,
+		       uint64_t left_bytes, struct spooling *spool)
+{
+	struct sbx_fetch_item item = {
+		.path = stage,
+		.offset = spool->bytes,
+		.len_bytes = MIN(PIECE_BYTES, left_bytes),
+	};
+	int64_t clock_ns;
+	int r;
+
+	/* A sandbox whose answers are cut is asked for less. */
+	r = sbx_fetch(sbx_workspace_session(ws), sbx_workspace_names(ws), call, &item, 1,
+		      PIECE_BYTES, false, &clock_ns);
+	if (r == 0)
+		r = item.error == -EAGAIN ? -EIO : item.error;
+	if (r == 0 && !item.blob->len_bytes)
+		r = -EIO;
+	if (r == 0)
+		r = spool_write(spool, item.blob->data, item.blob->len_bytes);
+	sbx_fetch_clear(&item, 1);
+	return r;
+}
+
+/* Whoever is let go of meanwhile: it is part of no archive, and of nobody's workspace. */
+static void unstage(struct sbx_workspace *ws, const char *stage)
+{
+	int64_t timeout_ms = sbx_session_options(sbx_workspace_session(ws))->mutation_timeout_ms;
+	const struct sbx_call own = { .stall_timeout_ms = timeout_ms };
+	const struct sbx_op remove = { .kind = SBX_DO_UNLINK, .path = stage };
+	struct sbx_op_result removed = { 0 };
+
+	if (sbx_names_apply(sbx_workspace_names(ws), &own, timeout_ms, &remove, 1, &removed) == 0)
+		sbx_op_results_clear(&removed, 1);
+}
+
+/* An archive that the sandbox's own tar makes, in a staging file, fetched in pieces. */
+static int fetch_by_exec(struct sbx_workspace *ws, const struct sbx_call *call,
+			 struct spooling *spool)
+{
+	char random[RANDOM_CHARS + 1];
+	g_autofree char *stage = NULL;
+	uint64_t size = 0;
+	int r;
+
+	sbx_random_hex(random, RANDOM_CHARS);
+	stage = g_strdup_printf(SBX_STAGE_DIR "/persist-%s.tar", random);
+	sbx_snapshot_say(spool->progress, "the sandbox's tar builds the archive");
+	r = stage_archive(ws, call, stage, &size);
+	if (r == -EOPNOTSUPP)
+		return r;
+	if (r == 0)
+		r = spool_begin(spool, 0, (int64_t)size);
+	while (r == 0 && spool->bytes < size)
+		r = fetch_piece(ws, call, stage, size - spool->bytes, spool);
+	unstage(ws, stage);
+	return r;
+}
+
+/*
+ * What clients left long ago is not to go into the archive: staged files, and outcomes that nobody
+ * asks for any more (design.md, promise 9). What is younger may be in use; what is set aside for
+ * open files goes with its client.
+ */
+static void sweep_old(struct sbx_workspace *ws, const struct sbx_call *call)
+{
+	const struct sbx_op ops[2] = {
+		{ .kind = SBX_DO_SWEEP, .path = "stage", .size = STAGED_OLD_MIN },
+		{ .kind = SBX_DO_SWEEP, .path = "ops", .size = OUTCOME_OLD_MIN },
+	};
+	struct sbx_op_result results[2] = { 0 };
+
+	/* Where it can't be done the archive is only bigger. */
+	if (sbx_names_apply(sbx_workspace_names(ws), call,
+			    sbx_session_options(sbx_workspace_session(ws))->mutation_timeout_ms,
+			    ops, 2, results) == 0)
+		sbx_op_results_clear(results, 2);
 }
 
 struct making {
@@ -221,7 +264,7 @@ static void making_reset(struct making *making)
 
 static void told_bytes(void *arg, uint64_t bytes)
 {
-	say(arg, "reading the archive: %" G_GUINT64_FORMAT " bytes", bytes);
+	sbx_snapshot_say(arg, "reading the archive: %" G_GUINT64_FORMAT " bytes", bytes);
 }
 
 /* Archive by one of the ways, look again, read it through, fill the receipt in. */
@@ -238,11 +281,11 @@ static int make_once(struct making *making, bool by_exec, bool *ret_refused, cha
 		    : fetch_by_route(making->ws, making->call, &making->spool, ret_refused);
 	if (r < 0)
 		return r;
-	say(making->progress, "looking at the workspace again");
+	sbx_snapshot_say(making->progress, "looking at the workspace again");
 	r = sbx_names_walk(names, making->call, &making->after);
 	if (r < 0)
 		return r;
-	say(making->progress, "reading the archive");
+	sbx_snapshot_say(making->progress, "reading the archive");
 	sbx_tar_limits_init(&limits);
 	/* The sandbox's tar takes what the server leaves out. */
 	limits.skip_special = by_exec;
@@ -260,7 +303,7 @@ static int make(struct making *making, char **ret_message)
 	bool refused = false;
 	int r;
 
-	say(making->progress, "looking at the workspace");
+	sbx_snapshot_say(making->progress, "looking at the workspace");
 	r = sbx_names_walk(sbx_workspace_names(making->ws), making->call, &making->before);
 	if (r < 0)
 		return r;
@@ -390,8 +433,10 @@ int sbx_snapshot_persist(struct sbx_workspace *ws, const struct sbx_call *call, 
 	making.receipt->snapshot = g_strdup(made_name);
 	making.receipt->session = sbx_session_id(session);
 	making.receipt->created = g_date_time_format(now, "%Y-%m-%dT%H:%M:%SZ");
-	say(progress, "sending what is not sent yet");
+	sbx_snapshot_say(progress, "sending what is not sent yet");
 	r = sbx_ws_sync(ws, call);
+	if (r == 0)
+		sweep_old(ws, call);
 	if (r == 0)
 		r = make(&making, ret_message);
 	if (r == 0)

@@ -34,6 +34,9 @@ struct sbx_snapshot_progress {
 	void (*say)(void *arg, const char *text);
 	void *arg;
 };
+/* Tell @progress (NULL: nobody asked). */
+void sbx_snapshot_say(const struct sbx_snapshot_progress *progress, const char *format, ...)
+	G_GNUC_PRINTF(2, 3);
 
 /* -EEXIST; -EINVAL (name); -EIO: the answer was cut or does not hold what is there. */
 int sbx_snapshot_persist(struct sbx_workspace *ws, const struct sbx_call *call, const char *name,

@@ -10,8 +10,10 @@
 #include "client/apply.h"
 #include "client/call.h"
 #include "client/snapshot/receipt.h"
+#include "client/workspace/random.h"
 
-#define COPY_BYTES (256 * 1024)
+#define COPY_BYTES   (256 * 1024)
+#define RANDOM_CHARS 16
 
 bool sbx_upload_path_is_plain(const char *path)
 {
@@ -173,8 +175,10 @@ static int write_file(struct sbx_upload *upload, const struct sbx_call *call, st
 	if (sbx_upload_path_is_plain(entry->path)) {
 		target = g_strdup(entry->path);
 	} else {
-		target = g_strdup_printf(SBX_STAGE_DIR "/hydrate-%08x-%u", g_random_int(),
-					 upload->index);
+		char random[RANDOM_CHARS + 1];
+
+		sbx_random_hex(random, RANDOM_CHARS);
+		target = g_strdup_printf(SBX_STAGE_DIR "/hydrate-%s", random);
 		g_hash_table_insert(upload->staged, g_strdup(entry->path), g_strdup(target));
 	}
 	/* Its own mode comes last: until then it has to be read and moved. */
