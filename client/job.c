@@ -377,6 +377,7 @@ static int poll_item_decode(struct sbx_job_poll_item *item, char *facts, char *a
 		return -EBADMSG;
 	item->log_bytes = (uint64_t)bytes;
 	item->life = parse_life(words[1]);
+	item->is_gone = !strcmp(words[1], "x");
 	item->has_exit = parse_int(words[2], 0, 255, &code);
 	if (item->has_exit)
 		item->exit_code = (int)code;

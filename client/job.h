@@ -103,6 +103,7 @@ struct sbx_job_poll_item {
 	int exit_code;
 	struct sbx_job_end end;
 	enum sbx_job_life life;
+	bool is_gone; /* there is no such directory */
 	GByteArray *bytes; /* from offset on; NULL: none */
 };
 

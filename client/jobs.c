@@ -67,6 +67,8 @@ void sbx_job_unref(struct sbx_job *job)
 		return;
 	if (job->spool_fd >= 0)
 		close(job->spool_fd);
+	if (job->window)
+		g_byte_array_unref(job->window);
 	jobs_unref(job->jobs);
 	g_free(job->id);
 	g_free(job->dir);
@@ -305,7 +307,7 @@ void sbx_job_info(struct sbx_job *job, struct sbx_job_info *ret_info)
 	pthread_mutex_lock(&job->jobs->lock);
 	ret_info->id = g_strdup(job->id);
 	ret_info->state = job->state;
-	if (gone && !sbx_job_state_is_final(job->state))
+	if ((gone || job->removed) && !sbx_job_state_is_final(job->state))
 		ret_info->state = SBX_JOB_LOST;
 	if (sbx_job_state_is_final(job->state) && job->has_exit_code) {
 		ret_info->has_exit_code = true;
@@ -364,10 +366,27 @@ const char **jobs_roots(struct sbx_jobs *jobs)
 	return (const char **)g_ptr_array_free(roots, FALSE);
 }
 
+void job_vanished_locked(struct sbx_job *job)
+{
+	struct sbx_jobs *jobs = job->jobs;
+	bool in_table = g_hash_table_lookup(jobs->by_id, job->id) == job;
+
+	if (in_table)
+		g_hash_table_remove(jobs->by_id, job->id);
+	if (!job->removed) {
+		job->removed = true;
+		job_spool_remove_locked(job);
+		job_tell_waiters_locked(job, -ENOENT);
+	}
+	if (in_table)
+		atomic_fetch_sub(&job->refs, 1);
+}
+
 static void jobs_take_list_locked(struct sbx_jobs *jobs, const struct sbx_job_look *look,
 				  int64_t asked_ms)
 {
 	g_autoptr(GHashTable) seen = g_hash_table_new(g_str_hash, g_str_equal);
+	g_autoptr(GPtrArray) gone = g_ptr_array_new();
 	GHashTableIter iter;
 	void *value;
 
@@ -380,8 +399,7 @@ static void jobs_take_list_locked(struct sbx_jobs *jobs, const struct sbx_job_lo
 		if (job && strcmp(job->op, record->op) != 0 && strcmp(job->dir, dir) == 0) {
 			/* Another job under the id of one that was removed behind our back. */
 			g_hash_table_remove(jobs->by_id, job->id);
-			job->removed = true;
-			sbx_job_unref(job);
+			g_ptr_array_add(gone, job);
 			is_new = true;
 		} else if (job && strcmp(job->dir, dir) != 0) {
 			continue; /* the same id in a second root: the first one counts */
@@ -404,9 +422,12 @@ static void jobs_take_list_locked(struct sbx_jobs *jobs, const struct sbx_job_lo
 		if (g_hash_table_contains(seen, job->id) || job->known_ms >= asked_ms)
 			continue;
 		g_hash_table_iter_steal(&iter);
-		job->removed = true;
-		job_spool_remove_locked(job);
-		sbx_job_unref(job);
+		g_ptr_array_add(gone, job);
+	}
+	/* Only now, because it lets go of the lock. The table's references are ours. */
+	for (guint i = 0; i < gone->len; i++) {
+		job_vanished_locked(gone->pdata[i]);
+		sbx_job_unref(gone->pdata[i]);
 	}
 }
 
@@ -684,15 +705,7 @@ int sbx_job_remove(struct sbx_job *job, const struct sbx_call *call)
 	if (r < 0 && r != -ENOENT)
 		return r;
 	pthread_mutex_lock(&jobs->lock);
-	if (g_hash_table_lookup(jobs->by_id, job->id) == job) {
-		g_hash_table_remove(jobs->by_id, job->id);
-		job->removed = true;
-		job_spool_remove_locked(job);
-		job_tell_waiters_locked(job, -ENOENT);
-		pthread_mutex_unlock(&jobs->lock);
-		sbx_job_unref(job);
-		return 0;
-	}
+	job_vanished_locked(job);
 	pthread_mutex_unlock(&jobs->lock);
 	return 0;
 }

@@ -11,12 +11,13 @@
  * new in the logs of those jobs that somebody reads, and whether they have ended: 250 ms after
  * bytes came, longer when silent, up to 5 s, at once for a new reader, not at all when nobody has
  * read for 15 s or all have ended. What came is spooled in the cache directory, so each byte is
- * fetched once; the spool of an ended job is read when the session has gone.
+ * fetched once; the spool of an ended job is read when the session has gone. A log that does not
+ * fit there is read from the sandbox.
  *
  * What is shown never goes back: the log only grows, an offset stays valid. While a job runs its
  * visible size ends on a whole UTF-8 character (at most 3 bytes are held back until more comes).
- * A job that has written `exit` has ended: its log is what it held then; `exited` is shown only
- * when those bytes are all readable here.
+ * A job that has written `exit` has ended: its log is what it held then, or what is left of that;
+ * `exited` is shown only when those bytes are all readable here.
  *
  * Locking: jobs->lock (the table and every job's fields), never held across a request.
  */
@@ -47,7 +48,7 @@ enum sbx_job_state {
 	SBX_JOB_CANCELLED,
 	SBX_JOB_TIMEDOUT,
 	SBX_JOB_CRASHED, /* its leader died without an exit */
-	SBX_JOB_LOST, /* the session is gone, and its end was not seen */
+	SBX_JOB_LOST, /* the session, or its directory there, is gone, and its end was not seen */
 };
 
 const char *sbx_job_state_name(enum sbx_job_state state);
@@ -126,17 +127,18 @@ int sbx_job_look(struct sbx_job *job, const struct sbx_call *call);
 
 /*
  * Bytes of the log at @offset, as far as they are visible; 0 at the visible end. Fetches what is
- * not spooled. Counts as a reader.
+ * not spooled. Counts as a reader. -ESTALE: the job was removed, and these bytes are not here.
  */
 ssize_t sbx_job_read(struct sbx_job *job, const struct sbx_call *call, void *buf, size_t size,
 		     uint64_t offset);
 
-/* Until the state is final, at most @timeout_ms (negative: no bound): 0, -ETIMEDOUT, -EINTR. Counts
- * as a reader. Blocks the calling thread. */
+/* Until the state is final, at most @timeout_ms (negative: no bound): 0, -ETIMEDOUT, -EINTR, -ENOENT
+ * when it was removed before. Counts as a reader. Blocks the calling thread. */
 int sbx_job_wait(struct sbx_job *job, const struct sbx_call *call, int64_t timeout_ms);
 /*
  * The same without a thread: @fn runs once when the state is final, @timeout_ms is over (then with
- * -ETIMEDOUT), or the jobs are freed (-ECANCELED), on some thread without locks.
+ * -ETIMEDOUT), the job was removed (-ENOENT), the session is gone (-ESTALE), or the jobs are freed
+ * (-ECANCELED), on some thread without locks.
  * *ret_waiter: for sbx_job_unwait(), which returns true when fn will not run any more (it has not
  * run); false: it has run, or runs.
  */

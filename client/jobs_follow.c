@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "client/errlog.h"
 #include "client/jobs_impl.h"
 #include "client/provider.h"
 #include "client/session.h"
@@ -26,6 +27,8 @@
 #define POLL_ITEMS_MAX	64
 #define CHUNK_MIN_BYTES (64u << 10)
 #define INDEX_BYTES_MAX (1 << 20)
+/* Asked for at once by who reads a log that is not kept here. */
+#define WINDOW_BYTES (1u << 20)
 
 /* Spools -------------------------------------------------------------------------------------- */
 
@@ -53,9 +56,24 @@ void job_spool_open_locked(struct sbx_job *job)
 	if (!job->op[0])
 		(void)!ftruncate(job->spool_fd, 0);
 	if (fstat(job->spool_fd, &st) == 0 && !job->spooled) {
+		size_t n = (size_t)MIN(st.st_size, (off_t)sizeof(job->tail));
+
 		job->spooled = (uint64_t)st.st_size;
 		jobs->spool_bytes += job->spooled;
+		(void)!pread(job->spool_fd, job->tail + sizeof(job->tail) - n, n,
+			     st.st_size - (off_t)n);
 	}
+}
+
+/* What is counted as spooled is not here any more. */
+static void job_spool_drop_locked(struct sbx_job *job)
+{
+	struct sbx_jobs *jobs = job->jobs;
+
+	(void)!ftruncate(job->spool_fd, 0);
+	if (!job->spool_dropped)
+		jobs->spool_bytes -= MIN(jobs->spool_bytes, job->spooled);
+	job->spool_dropped = true;
 }
 
 void job_spool_remove_locked(struct sbx_job *job)
@@ -70,7 +88,8 @@ void job_spool_remove_locked(struct sbx_job *job)
 
 		(void)unlinkat(jobs->spool_dirfd, name, 0);
 	}
-	jobs->spool_bytes -= MIN(jobs->spool_bytes, job->spooled);
+	if (!job->spool_dropped)
+		jobs->spool_bytes -= MIN(jobs->spool_bytes, job->spooled);
 }
 
 /* Make room: the logs of ended jobs that nobody reads, in no order that anybody could rely on. */
@@ -85,11 +104,9 @@ static void jobs_spool_evict_locked(struct sbx_jobs *jobs)
 		struct sbx_job *job = value;
 
 		if (!sbx_job_state_is_final(job->state) || !job->spooled || job->spool_fd < 0 ||
-		    job->reader_until_ms > sbx_clock_ms() || ftruncate(job->spool_fd, 0) < 0)
+		    job->spool_dropped || job->reader_until_ms > sbx_clock_ms())
 			continue;
-		jobs->spool_bytes -= MIN(jobs->spool_bytes, job->spooled);
-		job->spooled = 0;
-		job->spool_dropped = true;
+		job_spool_drop_locked(job);
 	}
 }
 
@@ -100,7 +117,7 @@ static void job_save_end_locked(struct sbx_job *job)
 	g_autofree char *name = spool_name(job, "end");
 	g_autofree char *text = NULL;
 
-	if (jobs->spool_dirfd < 0 || !job->op[0])
+	if (jobs->spool_dirfd < 0 || !job->op[0] || job->spool_dropped)
 		return;
 	text = g_strdup_printf("%d %d %d %" G_GINT64_FORMAT " %" G_GUINT64_FORMAT " %u\n%s\n%s\n%s",
 			       (int)job->ended_state, job->has_exit_code, job->exit_code,
@@ -173,16 +190,13 @@ void jobs_spool_open(struct sbx_jobs *jobs)
 
 /* What is shown ------------------------------------------------------------------------------- */
 
-/* Bytes at the end of the spool that begin a character which is not whole. */
-static unsigned int spool_tail_partial(const struct sbx_job *job)
+/* Bytes at the end of what came that begin a character which is not whole. */
+static unsigned int job_tail_partial(const struct sbx_job *job)
 {
-	unsigned char tail[4];
-	size_t n = MIN(job->spooled, 3);
+	size_t n = MIN(job->spooled, sizeof(job->tail));
 
-	if (!n || pread(job->spool_fd, tail, n, (off_t)(job->spooled - n)) != (ssize_t)n)
-		return 0;
 	for (size_t back = 1; back <= n; back++) {
-		unsigned char c = tail[n - back];
+		unsigned char c = job->tail[sizeof(job->tail) - back];
 		size_t need = c >= 0xf0 && c < 0xf8 ? 4 : c >= 0xe0 ? 3 : c >= 0xc2 ? 2 : 1;
 
 		if ((c & 0xc0) == 0x80)
@@ -204,12 +218,12 @@ void job_update_visible_locked(struct sbx_job *job)
 			job_save_end_locked(job);
 	}
 	if (sbx_job_state_is_final(job->state)) {
-		job->visible = MAX(job->visible, job->remote_bytes);
+		job->visible = MAX(job->spooled, job->remote_bytes);
 		return;
 	}
 	/* What begins a character is shown with the rest of it, with what shows that it was none,
 	 * or at the end: a program may take its time between two bytes. */
-	visible -= spool_tail_partial(job);
+	visible -= job_tail_partial(job);
 	job->visible = MAX(job->visible, visible);
 }
 
@@ -273,17 +287,35 @@ static bool job_is_due_locked(const struct sbx_job *job, int64_t now_ms)
 
 static void job_append_locked(struct sbx_job *job, const GByteArray *bytes)
 {
-	size_t len = bytes->len;
+	const size_t tail_len = sizeof(job->tail);
+	size_t len = bytes->len, n;
 
 	/* Never more than the log held when the job ended. */
 	if (job->ended)
 		len = (size_t)MIN((uint64_t)len, job->remote_bytes > job->spooled
 							 ? job->remote_bytes - job->spooled
 							 : 0);
-	if (len && pwrite(job->spool_fd, bytes->data, len, (off_t)job->spooled) == (ssize_t)len) {
-		job->spooled += len;
-		job->jobs->spool_bytes += len;
+	if (!len)
+		return;
+	if (!job->spool_dropped &&
+	    pwrite(job->spool_fd, bytes->data, len, (off_t)job->spooled) != (ssize_t)len) {
+		job_spool_drop_locked(job);
+		sbx_errlog_note(sbx_session_errors(job->jobs->session), "jobs", job->id, -ENOSPC,
+				"the cache can't hold its log, which is read from the sandbox");
 	}
+	job->spooled += len;
+	if (!job->spool_dropped)
+		job->jobs->spool_bytes += len;
+	n = MIN(len, tail_len);
+	memmove(job->tail, job->tail + n, tail_len - n);
+	memcpy(job->tail + tail_len - n, bytes->data + len - n, n);
+}
+
+/* Takes over how much there is: less than was told when somebody cut the log, or took it away. */
+static void job_take_size_locked(struct sbx_job *job, uint64_t log_bytes)
+{
+	if (job->ended ? log_bytes < job->remote_bytes : log_bytes != job->remote_bytes)
+		job->remote_bytes = MAX(job->spooled, log_bytes);
 }
 
 static bool poll_take_locked(struct sbx_jobs *jobs, struct sbx_job **polled,
@@ -296,8 +328,8 @@ static bool poll_take_locked(struct sbx_jobs *jobs, struct sbx_job **polled,
 		uint64_t before = job->spooled;
 		bool was_dead = job->seen_dead;
 
-		if (!job->ended && items[i].log_bytes > job->remote_bytes)
-			job->remote_bytes = items[i].log_bytes;
+		if (!job->ended)
+			job_take_size_locked(job, items[i].log_bytes);
 		/* A job without a leader of ours is judged by the list. */
 		job_take_end_locked(job, items[i].has_exit, items[i].exit_code, &items[i].end,
 				    items[i].life);
@@ -305,6 +337,7 @@ static bool poll_take_locked(struct sbx_jobs *jobs, struct sbx_job **polled,
 			jobs->poll_again = true;
 		if (items[i].bytes && before == items[i].offset)
 			job_append_locked(job, items[i].bytes);
+		job_take_size_locked(job, items[i].log_bytes);
 		if (job->spooled >= job->remote_bytes)
 			job->wants_bytes = false;
 		grew |= job->spooled > before;
@@ -312,8 +345,12 @@ static bool poll_take_locked(struct sbx_jobs *jobs, struct sbx_job **polled,
 		job_update_visible_locked(job);
 	}
 	jobs_spool_evict_locked(jobs);
-	for (size_t i = 0; i < n; i++)
-		job_tell_waiters_locked(polled[i], 0);
+	for (size_t i = 0; i < n; i++) {
+		if (items[i].is_gone)
+			job_vanished_locked(polled[i]);
+		else
+			job_tell_waiters_locked(polled[i], 0);
+	}
 	return grew;
 }
 
@@ -371,8 +408,10 @@ static bool poll_once(struct sbx_jobs *jobs)
 	jobs->poll_result = r;
 	if (r == 0) {
 		grew = poll_take_locked(jobs, polled, items, n, sent_ms);
+		/* Not one that can't get further: a log that can't be read. */
 		for (size_t i = 0; i < n; i++)
 			lagging |= job_is_due_locked(polled[i], sbx_clock_ms()) &&
+				   polled[i]->spooled > items[i].offset &&
 				   polled[i]->spooled < polled[i]->remote_bytes;
 	} else {
 		/* An answer that was cut: ask for less. */
@@ -513,16 +552,15 @@ int sbx_job_look(struct sbx_job *job, const struct sbx_call *call)
 	return r;
 }
 
-/* Bytes that are not spooled, and will not be: asked for by themselves. */
-static ssize_t job_fetch(struct sbx_job *job, const struct sbx_call *call, void *buf, size_t size,
-			 uint64_t offset)
+/* Bytes of the log from @offset on as the sandbox has them, not NULL. */
+static int job_fetch(struct sbx_job *job, const struct sbx_call *call, size_t size, uint64_t offset,
+		     GByteArray **ret_bytes)
 {
 	struct sbx_job_poll_item item = { .dir = job->dir, .offset = offset };
 	struct sbx_exec_spec spec = { .env = sbx_program_environment(), .repeatable = true };
 	struct sbx_exec_result result = { 0 };
 	char nonce[SBX_NONCE_CHARS + 1];
 	g_auto(GStrv) argv = sbx_job_poll_argv(&item, 1, size, nonce);
-	ssize_t n = 0;
 	int r;
 
 	spec.argv = (const char *const *)argv;
@@ -532,12 +570,54 @@ static ssize_t job_fetch(struct sbx_job *job, const struct sbx_call *call, void 
 	r = sbx_job_poll_decode(&item, 1, nonce, size, result.out, result.out_len);
 	sbx_exec_result_clear(&result);
 	if (r < 0)
-		return -EIO;
-	if (item.bytes) {
-		n = (ssize_t)item.bytes->len;
-		memcpy(buf, item.bytes->data, item.bytes->len);
-	}
-	sbx_job_poll_item_clear(&item);
+		return r == -EMSGSIZE ? r : -EIO;
+	if (item.is_gone)
+		return -ESTALE;
+	*ret_bytes = item.bytes ? item.bytes : g_byte_array_new();
+	return 0;
+}
+
+/* What the window has at @offset. One that was read to its end is not read again. */
+static ssize_t window_read_locked(struct sbx_job *job, void *buf, size_t size, uint64_t offset)
+{
+	uint64_t skip = offset - job->window_offset;
+
+	if (!job->window || offset < job->window_offset || skip >= job->window->len)
+		return 0;
+	size = MIN(size, job->window->len - (size_t)skip);
+	memcpy(buf, job->window->data + skip, size);
+	if (skip + size == job->window->len)
+		g_byte_array_unref(g_steal_pointer(&job->window));
+	return (ssize_t)size;
+}
+
+/* Bytes that are not spooled, and will not be: asked for ahead, since programs read in small parts
+ * what takes a request each. Short where the window ends. */
+static ssize_t job_read_remote(struct sbx_job *job, const struct sbx_call *call, void *buf,
+			       size_t size, uint64_t offset)
+{
+	struct sbx_jobs *jobs = job->jobs;
+	GByteArray *bytes = NULL;
+	ssize_t n;
+	int r;
+
+	pthread_mutex_lock(&jobs->lock);
+	n = window_read_locked(job, buf, size, offset);
+	pthread_mutex_unlock(&jobs->lock);
+	if (n > 0)
+		return n;
+	r = job_fetch(job, call, MAX(size, WINDOW_BYTES), offset, &bytes);
+	if (r == -EMSGSIZE) /* more than an answer can hold */
+		r = job_fetch(job, call, MIN(size, CHUNK_MIN_BYTES), offset, &bytes);
+	if (r < 0)
+		return r == -EMSGSIZE ? -EIO : r;
+	pthread_mutex_lock(&jobs->lock);
+	if (job->window)
+		g_byte_array_unref(job->window);
+	job->window = bytes;
+	job->window_offset = offset;
+	n = window_read_locked(job, buf, size, offset);
+	pthread_mutex_unlock(&jobs->lock);
 	return n;
 }
 
@@ -559,14 +639,26 @@ ssize_t sbx_job_read(struct sbx_job *job, const struct sbx_call *call, void *buf
 	while (r == 0 && !job->spool_dropped && job->spool_fd >= 0 && offset < job->visible &&
 	       job->spooled < MIN(offset + size, job->visible) && !jobs->stopped) {
 		uint64_t spooled = job->spooled;
+		int64_t polled_ms = job->polled_ms;
 
+		if (job->removed) {
+			/* What is here is still read. */
+			r = job->spooled > offset ? 0 : -ESTALE;
+			break;
+		}
 		job->wants_bytes = true;
 		if (!jobs->polling)
 			jobs_poll_now_locked(jobs);
 		r = sbx_wait_for(&wait);
 		if (r == 0 && !jobs->polling && job->spooled == spooled && jobs->poll_result < 0)
 			r = jobs->poll_result;
+		/* It was asked for, and did not come. */
+		if (r == 0 && job->polled_ms != polled_ms && job->spooled == spooled &&
+		    spooled < job->visible)
+			r = -EIO;
 	}
+	if (r < 0)
+		job->wants_bytes = false;
 	if (r == 0 && offset < job->visible)
 		size = (size_t)MIN((uint64_t)size, job->visible - offset);
 	else
@@ -576,12 +668,18 @@ ssize_t sbx_job_read(struct sbx_job *job, const struct sbx_call *call, void *buf
 	sbx_wait_end(&wait);
 	if (r < 0)
 		return r;
-	if (size)
-		n = fetch ? job_fetch(job, call, buf, size, offset)
-			  : pread(job->spool_fd, buf, size, (off_t)offset);
-	if (n < 0 && !fetch)
-		n = -errno;
-	return n;
+	while (fetch && (size_t)n < size) {
+		ssize_t got = job_read_remote(job, call, (char *)buf + n, size - (size_t)n,
+					      offset + (uint64_t)n);
+
+		/* Short only at the end. */
+		if (got <= 0)
+			return n > 0 ? n : got;
+		n += got;
+	}
+	if (!fetch && size)
+		n = pread(job->spool_fd, buf, size, (off_t)offset);
+	return !fetch && n < 0 ? -errno : n;
 }
 
 int sbx_job_wait(struct sbx_job *job, const struct sbx_call *call, int64_t timeout_ms)
@@ -601,7 +699,7 @@ int sbx_job_wait(struct sbx_job *job, const struct sbx_call *call, int64_t timeo
 	if (!sbx_job_state_is_final(job->state))
 		jobs_poll_now_locked(jobs);
 	while (r == 0 && !sbx_job_state_is_final(job->state) && !jobs->stopped)
-		r = sbx_wait_for(&wait);
+		r = job->removed ? -ENOENT : sbx_wait_for(&wait);
 	job->waiting--;
 	pthread_mutex_unlock(&jobs->lock);
 	sbx_wait_end(&wait);
@@ -646,7 +744,7 @@ int sbx_job_wait_async(struct sbx_job *job, int64_t timeout_ms, void (*fn)(void 
 	if (jobs->stopped || r < 0) {
 		job_tell_waiters_locked(job, -ECANCELED);
 	} else {
-		job_tell_waiters_locked(job, 0);
+		job_tell_waiters_locked(job, job->removed ? -ENOENT : 0);
 		if (!sbx_job_state_is_final(job->state))
 			jobs_poll_now_locked(jobs);
 	}

@@ -54,9 +54,14 @@ struct sbx_job {
 	bool seen_dead; /* no leader and no exit, seen once: it may have ended between the looks */
 
 	int spool_fd;
-	uint64_t spooled; /* bytes of the log that are here, from 0 */
+	uint64_t
+		spooled; /* bytes of the log that came, from 0; they are in the spool unless dropped */
+	unsigned char tail[3]; /* the last of them, of a running job */
 	uint64_t visible;
-	bool spool_dropped; /* taken away to make room: read from the sandbox */
+	bool spool_dropped; /* did not fit, or made room for others: read from the sandbox */
+
+	GByteArray *window; /* what was asked for ahead of who reads a dropped spool, NULL: none */
+	uint64_t window_offset;
 
 	int64_t reader_until_ms; /* somebody reads until then */
 	int64_t looked_ms; /* when somebody last asked whether it has ended */
@@ -106,6 +111,9 @@ void job_take_record_locked(struct sbx_job *job, const struct sbx_job_record *re
 			    int64_t clock_s);
 void job_take_end_locked(struct sbx_job *job, bool has_exit, int exit_code,
 			 const struct sbx_job_end *end, enum sbx_job_life life);
+/* The sandbox has it no more: out of the table, who waits for it is told. The caller has a
+ * reference. Unlocks and locks again. */
+void job_vanished_locked(struct sbx_job *job);
 /* Run what waits for @job when its state is final. Unlocks and locks again. */
 void job_tell_waiters_locked(struct sbx_job *job, int result);
 
