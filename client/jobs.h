@@ -91,7 +91,8 @@ void sbx_jobs_free(struct sbx_jobs *jobs);
 bool sbx_job_id_is_valid(const char *id);
 
 /*
- * Start one: pending bytes of the session are published first. Returns when its directory is there
+ * Start one: pending bytes of the session are published first, but for those of files that could
+ * not be sent before, and can't be now (sbx_ws_sync_most()). Returns when its directory is there
  * with meta.json. *ret_job: a new reference. -EINVAL (id, command, cwd outside), -EEXIST (the id is
  * taken, and not by this very start), -ENOENT (cwd is missing), -EOPNOTSUPP (no exec). A lost
  * answer never starts it twice: the start carries an id of its own, which is looked for. A session

@@ -54,8 +54,7 @@ struct sbx_job {
 	bool seen_dead; /* no leader and no exit, seen once: it may have ended between the looks */
 
 	int spool_fd;
-	uint64_t
-		spooled; /* bytes of the log that came, from 0; they are in the spool unless dropped */
+	uint64_t spooled; /* bytes of the log that came, from 0; in the spool unless dropped */
 	unsigned char tail[3]; /* the last of them, of a running job */
 	uint64_t visible;
 	bool spool_dropped; /* did not fit, or made room for others: read from the sandbox */

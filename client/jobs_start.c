@@ -303,8 +303,8 @@ int sbx_jobs_start(struct sbx_jobs *jobs, const struct sbx_call *call,
 	r = sbx_names_probe(jobs->names, call, &probe);
 	if (r < 0)
 		return r;
-	/* The command sees what was written before it. */
-	r = sbx_ws_sync(jobs->ws, call);
+	/* The command sees what was written before it, but for what can't be sent. */
+	r = sbx_ws_sync_most(jobs->ws, call, "jobs/new");
 	if (r < 0)
 		return r;
 	op = g_strdup_printf("%08x%08x%08x%08x", g_random_int(), g_random_int(), g_random_int(),

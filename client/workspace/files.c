@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "client/apply.h"
+#include "client/errlog.h"
 #include "client/session.h"
 #include "client/task.h"
 #include "client/workspace/early.h"
@@ -563,27 +564,62 @@ GPtrArray *files_collect(struct sbx_files *files, const char *path)
 	return found;
 }
 
-int sbx_files_publish(struct sbx_files *files, const struct sbx_call *call, const char *path)
+/* Send what is unsent of @nodes, and let go of them. @told (may be NULL): what goes on all the same
+ * when a file can't be sent that could not be sent before. */
+static int nodes_publish(struct sbx_files *files, const struct sbx_call *call, GPtrArray *nodes,
+			 const char *told)
 {
-	GPtrArray *nodes;
+	g_autofree bool *failed = g_new0(bool, nodes->len + 1);
 	int result = 0;
 
-	/* All of it: what another mount has left, too. */
-	if (!path)
-		sbx_files_used(files);
-	nodes = files_collect(files, path);
 	/* All begin before one is waited for: they share requests. */
-	for (guint i = 0; i < nodes->len; i++)
-		(void)publish_start(nodes->pdata[i]);
 	for (guint i = 0; i < nodes->len; i++) {
-		int r = publish_wait(nodes->pdata[i], call);
+		struct sbx_node_file *node = nodes->pdata[i];
 
-		if (r < 0 && result == 0)
+		pthread_mutex_lock(&node->lock);
+		failed[i] = node->failed;
+		pthread_mutex_unlock(&node->lock);
+		(void)publish_start(node);
+	}
+	for (guint i = 0; i < nodes->len; i++) {
+		struct sbx_node_file *node = nodes->pdata[i];
+		int r = publish_wait(node, call);
+
+		/* The first failure was told by the attempt itself. */
+		if (r < 0 && r != -EINTR && failed[i]) {
+			g_autofree char *path = NULL;
+
+			pthread_mutex_lock(&node->lock);
+			path = g_strdup(node->path);
+			pthread_mutex_unlock(&node->lock);
+			sbx_errlog_note(sbx_session_errors(files->session), told ? told : "publish",
+					path, r,
+					told ? "goes on without the unsent bytes of this file"
+					     : "unsent bytes of this file are waited for");
+			if (told)
+				r = 0;
+		}
+		if (result == 0)
 			result = r;
-		nfile_unref(nodes->pdata[i]);
+		nfile_unref(node);
 	}
 	g_ptr_array_unref(nodes);
 	return result;
+}
+
+int sbx_files_publish(struct sbx_files *files, const struct sbx_call *call, const char *path)
+{
+	/* All of it: what another mount has left, too. */
+	if (!path)
+		sbx_files_used(files);
+	return nodes_publish(files, call, files_collect(files, path), NULL);
+}
+
+int sbx_files_publish_most(struct sbx_files *files, const struct sbx_call *call,
+			   const char *operation)
+{
+	sbx_files_used(files);
+	return nodes_publish(files, call, files_collect(files, NULL), operation);
 }
 
 /* Take the node out of the table: its path means another file, or none, from now on. */

@@ -124,6 +124,9 @@ void sbx_files_used(struct sbx_files *files);
 /* Publish what is unsent of @path and below it (before rename, link, a job, …). NULL:
  * everything. */
 int sbx_files_publish(struct sbx_files *files, const struct sbx_call *call, const char *path);
+/* sbx_ws_sync_most(). */
+int sbx_files_publish_most(struct sbx_files *files, const struct sbx_call *call,
+			   const char *operation);
 /*
  * fsync of the directory @path: publish what is unsent below it of files that nobody has open for
  * writing any more. What others write is theirs, and so is the error of what could not be sent: but

@@ -162,6 +162,9 @@ int sbx_ws_open(struct sbx_workspace *ws, const struct sbx_call *call, const cha
 void sbx_ws_pending(struct sbx_workspace *ws, size_t *ret_files, uint64_t *ret_bytes);
 /* Publish all unsent bytes; 0 only when nothing is left. */
 int sbx_ws_sync(struct sbx_workspace *ws, const struct sbx_call *call);
+/* The same, but a file that could not be sent before, and can't be now, is no error: errors names
+ * it, as something that @operation goes on without. */
+int sbx_ws_sync_most(struct sbx_workspace *ws, const struct sbx_call *call, const char *operation);
 /* Drop caches: the next answers are asked for. Unsent bytes stay. */
 void sbx_ws_refresh(struct sbx_workspace *ws);
 
