@@ -46,7 +46,7 @@ int sbx_files_new(struct sbx_session *session, struct sbx_names *names,
 	files->nodes = g_hash_table_new(g_str_hash, g_str_equal);
 	files->retry = retry_new(files);
 	if (!options->read_only)
-		retry_adopt(files);
+		retry_begin(files);
 	*ret_files = files;
 	return 0;
 }
@@ -276,6 +276,7 @@ void nfile_show_locked(struct sbx_node_file *node)
 void nfile_changed_locked(struct sbx_node_file *node, bool is_write)
 {
 	node->write_seq++;
+	node->left = false;
 	node->written |= is_write;
 	node->written_ns = files_sandbox_now_ns(node->files);
 	nfile_show_locked(node);
@@ -306,7 +307,10 @@ void nfile_settle_ref(struct sbx_node_file *node)
 static void spool_meta_for(const struct sbx_node_file *node, bool attr_only,
 			   struct sbx_spool_meta *ret_meta)
 {
-	*ret_meta = (struct sbx_spool_meta){ .kind = SBX_SPOOL_PATCH };
+	*ret_meta = (struct sbx_spool_meta){
+		.kind = SBX_SPOOL_PATCH,
+		.begun_ns = sbx_spool_now_ns(),
+	};
 	if (node->has_attr) {
 		sbx_version_of(&node->attr, &ret_meta->base);
 		ret_meta->mode = node->attr.mode & 0777;
@@ -346,6 +350,7 @@ int nfile_restart_locked(struct sbx_node_file *node, unsigned int flags, mode_t 
 		.kind = SBX_SPOOL_WHOLE,
 		.flags = flags,
 		.mode = mode & 07777,
+		.begun_ns = sbx_spool_now_ns(),
 	};
 	int r;
 

@@ -47,7 +47,8 @@ struct sbx_files;
 struct sbx_names;
 struct sbx_session;
 
-/* Adopts the left-over spools of the session's spool directory (those whose owner is dead). */
+/* Adopts the left-over spools of the session's spool directory (those whose owner is dead), now and
+ * later: at the next use and every few seconds. */
 int sbx_files_new(struct sbx_session *session, struct sbx_names *names,
 		  const struct sbx_workspace_options *options, struct sbx_files **ret_files);
 void sbx_files_free(struct sbx_files *files);

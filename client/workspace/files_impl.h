@@ -8,9 +8,7 @@
  *
  * Invariants, under node->lock:
  *   spool != NULL     some bytes are in it; sent_seq < write_seq: some of them are unsent
- *   settling          the sandbox has all; the spool serves reads until the content is cached
- *   owed              the only unsent change is a creation or truncation: only release, fsync and
- *                     other requests of the session publish it
+ *   owed              a publish was wanted while the path was held: it begins when it is let go
  *   content           the version that open files without a pin read; NULL: not opened yet
  *
  * References: node->refs counts open files, tasks, and 1 while bytes are unsent. files->lock.
@@ -82,7 +80,6 @@ struct sbx_node_file {
 	bool placing; /* a request that changes the path is under way */
 	unsigned int n_holds; /* the path is about to change: no such request may begin */
 	bool owed; /* one was wanted meanwhile */
-	bool settling;
 	unsigned int attempts; /* that have ended */
 	uint64_t attempt_seq; /* what the last one covered */
 	int attempt_error;
@@ -92,6 +89,7 @@ struct sbx_node_file {
 	unsigned int stat_run; /* publications caused by fstat since the file was opened */
 	struct early *early; /* an upload under way (early.h); NULL: none */
 	bool early_tried; /* since the last publish */
+	bool left; /* a dead mount has left what is unsent, and nobody has changed it here since */
 
 	int64_t append_due_ms; /* monotonic: when appended bytes are to be sent; 0: none */
 };
@@ -175,8 +173,23 @@ struct files_retry *retry_new(struct sbx_files *files);
 /* The files are going: no delayed task will touch them. */
 void retry_stop(struct files_retry *retry);
 void retry_free(struct files_retry *retry);
-/* Take over the spools of dead owners. */
-void retry_adopt(struct sbx_files *files);
+/* Take over the spools of dead owners, now and, until retry_stop(), from time to time. */
+void retry_begin(struct sbx_files *files);
+/* The bytes of a node were sent: those that another spool has for the same path are next. */
+void retry_sent(struct sbx_files *files);
+/* Left-over bytes of @path, begun at @begun_ns, are in the sandbox and have made it *attr; and what
+ * older ones have made it (zeros: there were none), which is not a change of somebody else's. */
+void recover_note(struct sbx_files *files, const char *path, int64_t begun_ns,
+		  const struct sbx_attr *attr);
+void recover_older(struct sbx_files *files, const char *path, int64_t begun_ns,
+		   struct sbx_version *ret_version);
+/*
+ * The sandbox has changed the file @path, which is *attr now, since the left-over bytes of @node
+ * were written: they get a name of their own beside it, and are sent there. Nothing is lost of
+ * either. -ECANCELED when that has begun, or is no longer wanted. Without locks.
+ */
+int recover_aside(struct sbx_node_file *node, const struct sbx_call *call, const char *path,
+		  const struct sbx_attr *attr);
 /* Some publish has failed: try again later. */
 void retry_arm(struct sbx_files *files);
 

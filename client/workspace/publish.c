@@ -6,6 +6,7 @@
 #include "client/errlog.h"
 #include "client/session.h"
 #include "client/task.h"
+#include "client/workspace/doubt.h"
 #include "client/workspace/early.h"
 #include "client/workspace/files_impl.h"
 #include "client/workspace/names.h"
@@ -100,7 +101,11 @@ static void publish_settle(struct sbx_node_file *node, const char *path,
 		done = node->spool;
 		node->spool = NULL;
 	} else {
-		struct sbx_spool_meta meta = { .kind = SBX_SPOOL_PATCH, .base = now };
+		struct sbx_spool_meta meta = {
+			.kind = SBX_SPOOL_PATCH,
+			.base = now,
+			.begun_ns = sbx_spool_now_ns(),
+		};
 
 		meta.mode = node->attr.mode & 0777;
 		if (sbx_spool_rebase(node->spool, view, &meta) < 0)
@@ -113,6 +118,23 @@ static void publish_settle(struct sbx_node_file *node, const char *path,
 	sbx_spool_remove(done);
 	sbx_content_unref(content);
 	sbx_content_unref(old);
+}
+
+/* *meta tells of an attempt to send the records before @end that begins now. */
+static int publish_new_attempt_locked(struct sbx_node_file *node, uint64_t end,
+				      struct sbx_spool_meta *meta)
+{
+	struct sbx_spool_meta next = *meta;
+	int r;
+
+	sbx_random_hex(next.attempt_id, SBX_ATTEMPT_ID_CHARS);
+	next.attempt_end = end;
+	next.attempt_ns = sbx_spool_now_ns();
+	next.attempt_size_bytes = node->has_attr ? node->attr.size : 0;
+	r = sbx_spool_set_meta(node->spool, &next);
+	if (r == 0)
+		*meta = next;
+	return r;
 }
 
 /*
@@ -140,9 +162,7 @@ static int publish_view_locked(struct sbx_node_file *node, struct sbx_spool_view
 		return r;
 	if (!again && (meta.kind == SBX_SPOOL_PATCH || meta.flags & SBX_SPOOL_ADDS) &&
 	    ret_view->layout.append_start != SBX_NO_APPEND) {
-		sbx_random_hex(meta.attempt_id, SBX_ATTEMPT_ID_CHARS);
-		meta.attempt_end = ret_view->log_end;
-		r = sbx_spool_set_meta(node->spool, &meta);
+		r = publish_new_attempt_locked(node, ret_view->log_end, &meta);
 		if (r < 0) {
 			sbx_spool_view_done(ret_view);
 			return r;
@@ -178,8 +198,8 @@ static void publish_note_locked(struct sbx_node_file *node, uint64_t seq, int r,
 	node->attempt_error = r == -ECANCELED ? 0 : r;
 	if (r < 0) {
 		node->failed |= r != -ECANCELED;
-		/* What was not sent tells nothing of an attempt before it. */
-		if (node->spool && !sent->in_doubt && r != -ECANCELED)
+		/* What was not answered tells nothing of an attempt before it. */
+		if (node->spool && sent->answered)
 			publish_forget_attempt_locked(node);
 		return;
 	}
@@ -195,6 +215,58 @@ static void publish_note_locked(struct sbx_node_file *node, uint64_t seq, int r,
 		((struct sbx_file *)link->data)->wrote = false;
 	nfile_show_locked(node);
 	pthread_cond_broadcast(&node->changed);
+}
+
+/* The attempt that @view tells of has done nothing: it is made under another id. */
+static int publish_attempt_anew(struct sbx_node_file *node, struct sbx_spool_view *view)
+{
+	struct sbx_spool_meta meta;
+	int r = -ECANCELED;
+
+	pthread_mutex_lock(&node->lock);
+	if (node->spool) {
+		meta = *sbx_spool_meta(node->spool);
+		r = publish_new_attempt_locked(node, view->log_end, &meta);
+	}
+	pthread_mutex_unlock(&node->lock);
+	if (r == 0)
+		g_strlcpy(view->meta.attempt_id, meta.attempt_id, sizeof(view->meta.attempt_id));
+	return r;
+}
+
+/*
+ * Before @view is sent: is that still the thing to do? *ret_done: the sandbox has it, as *sent says.
+ * -ECANCELED: it is not to be sent there.
+ */
+static int publish_doubt(struct sbx_node_file *node, const struct sbx_call *call, const char *path,
+			 bool left, struct sbx_spool_view *view, struct sbx_sent *sent,
+			 bool *ret_done)
+{
+	struct sbx_doubted doubted = {
+		.session = node->files->session,
+		.names = node->files->names,
+		.path = path,
+		.view = view,
+	};
+	enum sbx_doubt doubt = SBX_DOUBT_SEND;
+	struct sbx_attr attr;
+	int r = 0;
+
+	recover_older(node->files, path, view->meta.begun_ns, &doubted.older);
+	/* Until its outcome is known, or forgotten, an attempt is repeated as it was. */
+	if (left && (!view->meta.attempt_id[0] || sbx_doubt_is_old(view)))
+		r = sbx_doubt_left(&doubted, call, &doubt, &attr);
+	if (r == 0 && doubt == SBX_DOUBT_NEWER)
+		return recover_aside(node, call, path, &attr);
+	if (r == 0 && doubt == SBX_DOUBT_SEND && sbx_doubt_is_old(view)) {
+		r = sbx_doubt_appended(&doubted, call, &doubt, &attr);
+		if (r == 0 && doubt == SBX_DOUBT_SEND)
+			r = publish_attempt_anew(node, view);
+	}
+	*ret_done = r == 0 && doubt == SBX_DOUBT_DONE;
+	if (*ret_done)
+		*sent = (struct sbx_sent){ .known = true, .attr = attr };
+	return r;
 }
 
 /* One attempt. The outcome is in the node. */
@@ -219,7 +291,9 @@ static void publish_attempt(struct sbx_node_file *node)
 	struct sbx_content *base = NULL;
 	g_autofree char *stage = NULL;
 	bool first_failure;
+	bool done = false;
 	uint64_t seq = 0;
+	bool left;
 	int r;
 
 	pthread_mutex_lock(&node->lock);
@@ -227,6 +301,7 @@ static void publish_attempt(struct sbx_node_file *node)
 	first_failure = !node->failed;
 	/* Nobody waits for a retry: it is not a use of the session. */
 	call.background = node->failed && node->n_waiting == 0;
+	left = node->left;
 	r = publish_view_locked(node, &view, &seq);
 	if (r == 0)
 		r = publish_base_locked(node, &call, &view, &base);
@@ -237,10 +312,12 @@ static void publish_attempt(struct sbx_node_file *node)
 	sending.stage = stage;
 	sending.view = &view;
 	sending.base = base;
-	sending.opid = view.meta.attempt_id[0] ? view.meta.attempt_id : NULL;
 	if (r == 0)
+		r = publish_doubt(node, &call, publishing.path, left, &view, &sent, &done);
+	sending.opid = view.meta.attempt_id[0] ? view.meta.attempt_id : NULL;
+	if (r == 0 && !done)
 		r = sbx_send(&sending, &call, &sent);
-	if (r < 0 && r != -ECANCELED && stage && !sent.in_doubt) {
+	if (r < 0 && stage && sent.answered) {
 		/* It may be gone from there; all that is needed is still here. */
 		sending.stage = NULL;
 		r = sbx_send(&sending, &call, &sent);
@@ -248,6 +325,8 @@ static void publish_attempt(struct sbx_node_file *node)
 	pthread_mutex_lock(&node->lock);
 	publish_note_locked(node, seq, r, &sent);
 	pthread_mutex_unlock(&node->lock);
+	if (r == 0 && left && sent.known)
+		recover_note(files, publishing.path, view.meta.begun_ns, &sent.attr);
 	if (r == 0)
 		publish_settle(node, publishing.path, &view, &sent);
 	else if (first_failure && r != -ECANCELED)
@@ -282,6 +361,8 @@ static int publish_run(void *arg)
 		(void)publish_start(node);
 	nfile_settle_ref(node);
 	nfile_unref(node);
+	if (r == 0)
+		retry_sent(files);
 	files_task_end(files);
 	return r;
 }

@@ -2,6 +2,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -14,6 +15,8 @@
 #include "client/workspace/mark.h"
 #include "client/workspace/names.h"
 #include "client/workspace/op.h"
+#include "client/workspace/path.h"
+#include "client/workspace/random.h"
 
 #define BACKOFF_MIN_MS 1000
 #define BACKOFF_MAX_MS 30000
@@ -21,6 +24,16 @@
 #define KICK_MS 1000
 /* Nothing periodic touches a session that no program used for so long. */
 #define UNUSED_MS (5 * 60 * 1000)
+/* So often the spool directory is looked through for what another mount has left. */
+#define RESCAN_MS 10000
+/* Of a name for left-over bytes that can't go where they belong. */
+#define ASIDE_CHARS 4
+
+/* What left-over bytes have made of a file. */
+struct sent_left {
+	int64_t begun_ns;
+	struct sbx_version version;
+};
 
 /* Outlives the files by what a delayed task holds, so that an unmount does not wait for one. */
 struct files_retry {
@@ -31,6 +44,8 @@ struct files_retry {
 	bool due; /* some bytes could not be sent, or were adopted */
 	bool armed; /* a task will try */
 	bool adopted; /* the spool directory was looked through as the lock's holder */
+	GHashTable *sent; /* path -> struct sent_left */
+	bool waits; /* it has left-over bytes of a path that has others, or is being written */
 	bool swept; /* what dead clients left in the sandbox was looked for */
 	int64_t backoff_ms;
 	int64_t kicked_ms;
@@ -45,6 +60,7 @@ struct files_retry *retry_new(struct sbx_files *files)
 	retry->refs = 1;
 	retry->files = files;
 	retry->backoff_ms = BACKOFF_MIN_MS;
+	retry->sent = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, g_free);
 	return retry;
 }
 
@@ -58,6 +74,7 @@ static void retry_unref(struct files_retry *retry)
 	if (!last)
 		return;
 	pthread_mutex_destroy(&retry->lock);
+	g_hash_table_unref(retry->sent);
 	g_free(retry);
 }
 
@@ -106,19 +123,32 @@ static bool retry_delay(struct files_retry *retry, int64_t delay_ms, int (*fn)(v
 
 /* Adoption ------------------------------------------------------------------------------------- */
 
-/* Bytes of a dead process become unsent bytes of this one. */
-static void adopt_spool(struct sbx_files *files, struct sbx_spool *spool)
+/* A program may write on what it has not seen. */
+static bool node_is_being_written_locked(const struct sbx_node_file *node)
+{
+	for (const GList *link = node->handles.head; link; link = link->next)
+		if (((const struct sbx_file *)link->data)->writable)
+			return true;
+	return false;
+}
+
+/*
+ * Bytes of a dead process become unsent bytes of this one, unless the path has others (false: they
+ * are looked for again when those were sent).
+ */
+static bool adopt_spool(struct sbx_files *files, struct sbx_spool *spool, bool left)
 {
 	const struct sbx_spool_meta *meta = sbx_spool_meta(spool);
 	struct sbx_node_file *node = files_obtain(files, sbx_spool_path(spool));
+	bool takes;
 
 	if (!node) {
 		sbx_spool_close(spool);
-		return;
+		return false;
 	}
 	pthread_mutex_lock(&node->lock);
-	if (node->spool || node->detached) {
-		/* One at a time: it is looked for again when the other was sent. */
+	takes = !node->spool && !node->detached && !node_is_being_written_locked(node);
+	if (!takes) {
 		sbx_spool_close(spool);
 	} else {
 		if (!(meta->flags & SBX_SPOOL_NEW) && !node->has_attr) {
@@ -141,10 +171,143 @@ static void adopt_spool(struct sbx_files *files, struct sbx_spool *spool)
 		node->attempt_seq = node->write_seq;
 		if (sbx_spool_meta(spool)->attempt_id[0] && sbx_spool_pin_until_attempt(spool))
 			nfile_changed_locked(node, true);
+		node->left = left;
 	}
 	pthread_mutex_unlock(&node->lock);
 	nfile_settle_ref(node);
 	nfile_unref(node);
+	return takes;
+}
+
+void recover_note(struct sbx_files *files, const char *path, int64_t begun_ns,
+		  const struct sbx_attr *attr)
+{
+	struct files_retry *retry = files->retry;
+	struct sent_left *sent = g_new(struct sent_left, 1);
+
+	sent->begun_ns = begun_ns;
+	sbx_version_of(attr, &sent->version);
+	pthread_mutex_lock(&retry->lock);
+	g_hash_table_replace(retry->sent, g_strdup(path), sent);
+	pthread_mutex_unlock(&retry->lock);
+}
+
+void recover_older(struct sbx_files *files, const char *path, int64_t begun_ns,
+		   struct sbx_version *ret_version)
+{
+	struct files_retry *retry = files->retry;
+	const struct sent_left *sent;
+
+	*ret_version = (struct sbx_version){ 0 };
+	pthread_mutex_lock(&retry->lock);
+	sent = g_hash_table_lookup(retry->sent, path);
+	if (sent && sent->begun_ns < begun_ns)
+		*ret_version = sent->version;
+	pthread_mutex_unlock(&retry->lock);
+}
+
+/* A name beside @path that says what it is. */
+static char *aside_path(const char *path)
+{
+	g_autoptr(GDateTime) now = g_date_time_new_now_utc();
+	g_autofree char *stamp = g_date_time_format(now, "%Y%m%dT%H%M%SZ");
+	g_autofree char *parent = sbx_path_parent(path);
+	const char *slash = strrchr(path, '/');
+	const char *name = slash ? slash + 1 : path;
+	char random[ASIDE_CHARS + 1];
+	g_autofree char *aside = NULL;
+
+	sbx_random_hex(random, ASIDE_CHARS);
+	aside = g_strdup_printf("%s.unsent-%s-%s", name, stamp, random);
+	/* Where that is too long the stamp has to do. */
+	if (strlen(aside) > NAME_MAX) {
+		g_free(aside);
+		aside = g_strdup_printf("unsent-%s-%s", stamp, random);
+	}
+	return g_strconcat(parent ? parent : "", parent && parent[0] ? "/" : "", aside, NULL);
+}
+
+/* Changes of a file need one to be made to: a copy of what it is now. */
+static int aside_copy(struct sbx_files *files, const struct sbx_call *call, const char *path,
+		      const char *aside)
+{
+	const struct sbx_op op = {
+		.kind = SBX_DO_COPY, .from = path, .path = aside, .size = SBX_COPY_WHOLE
+	};
+	struct sbx_op_result result = { 0 };
+	int r;
+
+	r = sbx_names_apply(files->names, call, sbx_session_options(files->session)->timeout_ms,
+			    &op, 1, &result);
+	if (r == 0)
+		r = result.error;
+	sbx_op_results_clear(&result, 1);
+	return r;
+}
+
+int recover_aside(struct sbx_node_file *node, const struct sbx_call *call, const char *path,
+		  const struct sbx_attr *attr)
+{
+	struct sbx_files *files = node->files;
+	g_autofree char *aside = aside_path(path);
+	g_autofree char *text = NULL;
+	struct sbx_spool *spool = NULL;
+	struct sbx_node_file *other;
+	struct sbx_spool_meta meta;
+	bool is_patch = false;
+	int r = 0;
+
+	pthread_mutex_lock(&node->lock);
+	if (node->left && node->spool)
+		is_patch = sbx_spool_meta(node->spool)->kind == SBX_SPOOL_PATCH;
+	pthread_mutex_unlock(&node->lock);
+	if (is_patch)
+		r = aside_copy(files, call, path, aside);
+	if (r < 0)
+		return r;
+	pthread_mutex_lock(&node->lock);
+	if (!node->left || !node->spool || node->detached || strcmp(node->path, path) != 0) {
+		/* Somebody here has changed it, or its name, meanwhile. */
+		node->publish_again = true;
+		pthread_mutex_unlock(&node->lock);
+		return -ECANCELED;
+	}
+	meta = *sbx_spool_meta(node->spool);
+	meta.flags &= SBX_SPOOL_SET;
+	if (!is_patch)
+		meta.flags |= SBX_SPOOL_NEW;
+	meta.attempt_id[0] = '\0';
+	meta.attempt_end = 0;
+	meta.begun_ns = sbx_spool_now_ns();
+	r = sbx_spool_set_path(node->spool, aside);
+	if (r == 0) {
+		(void)sbx_spool_set_meta(node->spool, &meta);
+		spool = g_steal_pointer(&node->spool);
+		sbx_spool_unpin(spool);
+		node->left = node->failed = node->written = false;
+		node->sent_seq = node->write_seq;
+		sbx_content_unref(node->content);
+		node->content = NULL;
+		node->attr = *attr;
+		node->has_attr = true;
+		nfile_show_locked(node);
+		pthread_cond_broadcast(&node->changed);
+	}
+	pthread_mutex_unlock(&node->lock);
+	if (r < 0)
+		return r;
+	text = g_strdup_printf("changed in the sandbox since unsent bytes were written to it here: "
+			       "they are in %s",
+			       aside);
+	sbx_errlog_note(sbx_session_errors(files->session), "recover", path, -ESTALE, text);
+	if (adopt_spool(files, spool, false)) {
+		other = files_find(files, aside);
+		if (other) {
+			(void)publish_start(other);
+			nfile_unref(other);
+		}
+	}
+	return -ECANCELED;
 }
 
 /* Have the sandbox swept of what dead clients left there. A task of the pool. */
@@ -187,22 +350,20 @@ static void sweep_start(struct sbx_files *files)
 		files_task_end(files);
 }
 
-void retry_adopt(struct sbx_files *files)
+/* Those of the spool directory whose owners are dead. */
+static GPtrArray *spools_of_dead(struct sbx_files *files, bool tell)
 {
-	struct files_retry *retry = files->retry;
+	GPtrArray *spools = g_ptr_array_new();
 	struct dirent *entry;
-	bool found = false;
 	DIR *dir;
 	int fd;
 
-	if (!sbx_session_is_holder(files->session))
-		return;
 	fd = openat(files->spool_dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	dir = fd < 0 ? NULL : fdopendir(fd);
 	if (!dir) {
 		if (fd >= 0)
 			close(fd);
-		return;
+		return spools;
 	}
 	while ((entry = readdir(dir))) {
 		struct sbx_spool *spool;
@@ -212,17 +373,49 @@ void retry_adopt(struct sbx_files *files)
 			continue;
 		r = sbx_spool_adopt(files->spool_dirfd, sbx_session_tag(files->session),
 				    entry->d_name, &spool);
-		if (r == 0) {
-			adopt_spool(files, spool);
-			found = true;
-		} else if (r != -EWOULDBLOCK && r != -ENOENT) {
+		if (r == 0)
+			g_ptr_array_add(spools, spool);
+		else if (tell && r != -EWOULDBLOCK && r != -ENOENT)
 			sbx_errlog_note(sbx_session_errors(files->session), "recover",
 					entry->d_name, r, "left-over spool can't be read");
-		}
 	}
 	closedir(dir);
+	return spools;
+}
+
+static gint spool_compare_age(gconstpointer a, gconstpointer b)
+{
+	int64_t first = sbx_spool_meta(*(struct sbx_spool *const *)a)->begun_ns;
+	int64_t second = sbx_spool_meta(*(struct sbx_spool *const *)b)->begun_ns;
+
+	return first < second ? -1 : first > second;
+}
+
+/* As the lock's holder, take over what dead owners have left; the oldest first. */
+static void retry_adopt(struct sbx_files *files)
+{
+	struct files_retry *retry = files->retry;
+	g_autoptr(GPtrArray) spools = NULL;
+	bool found = false;
+	bool waits = false;
+	bool first;
+
+	if (!sbx_session_is_holder(files->session))
+		return;
+	pthread_mutex_lock(&retry->lock);
+	first = !retry->adopted;
+	pthread_mutex_unlock(&retry->lock);
+	spools = spools_of_dead(files, first);
+	g_ptr_array_sort(spools, spool_compare_age);
+	for (guint i = 0; i < spools->len; i++) {
+		if (adopt_spool(files, spools->pdata[i], true))
+			found = true;
+		else
+			waits = true;
+	}
 	pthread_mutex_lock(&retry->lock);
 	retry->adopted = true;
+	retry->waits = waits;
 	if (found)
 		retry->adopted_ms = g_get_real_time() / 1000;
 	pthread_mutex_unlock(&retry->lock);
@@ -230,23 +423,40 @@ void retry_adopt(struct sbx_files *files)
 		retry_arm(files);
 }
 
-/* Retries -------------------------------------------------------------------------------------- */
-
-static GPtrArray *retry_nodes(struct sbx_files *files)
+static int rescan_run(void *arg)
 {
-	GPtrArray *nodes = g_ptr_array_new();
-	GHashTableIter iter;
-	gpointer value;
+	struct files_retry *retry = arg;
+	struct sbx_files *files = retry_enter(retry);
 
-	pthread_mutex_lock(&files->lock);
-	g_hash_table_iter_init(&iter, files->nodes);
-	while (g_hash_table_iter_next(&iter, NULL, &value)) {
-		((struct sbx_node_file *)value)->refs++;
-		g_ptr_array_add(nodes, value);
+	if (files) {
+		retry_adopt(files);
+		(void)retry_delay(retry, RESCAN_MS, rescan_run);
+		files_task_end(files);
 	}
-	pthread_mutex_unlock(&files->lock);
-	return nodes;
+	retry_unref(retry);
+	return 0;
 }
+
+void retry_begin(struct sbx_files *files)
+{
+	retry_adopt(files);
+	(void)retry_delay(files->retry, RESCAN_MS, rescan_run);
+}
+
+void retry_sent(struct sbx_files *files)
+{
+	struct files_retry *retry = files->retry;
+	bool waits;
+
+	pthread_mutex_lock(&retry->lock);
+	waits = retry->waits;
+	retry->waits = false;
+	pthread_mutex_unlock(&retry->lock);
+	if (waits)
+		retry_adopt(files);
+}
+
+/* Retries -------------------------------------------------------------------------------------- */
 
 /* Start to send what failed before. */
 static void retry_start(struct sbx_files *files)
@@ -257,7 +467,7 @@ static void retry_start(struct sbx_files *files)
 	pthread_mutex_lock(&retry->lock);
 	retry->due = false;
 	pthread_mutex_unlock(&retry->lock);
-	nodes = retry_nodes(files);
+	nodes = files_collect(files, NULL);
 	for (guint i = 0; i < nodes->len; i++) {
 		struct sbx_node_file *node = nodes->pdata[i];
 		bool failed;
@@ -318,7 +528,7 @@ void retry_arm(struct sbx_files *files)
 /* Send what is due; returns when the next will be, 0: nothing waits. */
 static int64_t append_send(struct sbx_files *files)
 {
-	g_autoptr(GPtrArray) nodes = retry_nodes(files);
+	g_autoptr(GPtrArray) nodes = files_collect(files, NULL);
 	int64_t now_ms = sbx_clock_ms();
 	int64_t next_ms = 0;
 
@@ -334,8 +544,9 @@ static int64_t append_send(struct sbx_files *files)
 			next_ms = next_ms ? MIN(next_ms, node->append_due_ms) : node->append_due_ms;
 		}
 		pthread_mutex_unlock(&node->lock);
+		/* One that is under way may have begun before the last of them. */
 		if (send)
-			(void)publish_start(node);
+			(void)publish_after(node);
 		nfile_unref(node);
 	}
 	return next_ms;

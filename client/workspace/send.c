@@ -55,6 +55,7 @@ static int ops_run(const struct sbx_sending *sending, const struct sbx_call *cal
 	bool places = false;
 	int r;
 
+	sent->answered = false;
 	for (size_t i = 0; i < ops->n; i++)
 		places |= strcmp(ops->op[i].path, sending->path) == 0;
 	if (places && !sending->place_begin(sending->arg))
@@ -63,12 +64,10 @@ static int ops_run(const struct sbx_sending *sending, const struct sbx_call *cal
 			    ops->n, results);
 	if (places)
 		sending->place_end(sending->arg);
-	if (r < 0) {
-		/* Refused before it was sent, or nobody knows. */
-		sent->in_doubt = r != -E2BIG && r != -EOPNOTSUPP && r != -EINVAL &&
-				 r != -ENAMETOOLONG && r != -ECANCELED;
+	/* Refused before it was sent, or nobody knows. */
+	if (r < 0)
 		return r;
-	}
+	sent->answered = true;
 	for (size_t i = 0; i < ops->n; i++) {
 		/* Only an error of what was meant counts, not of the tidying after it. */
 		if (results[i].error < 0 && r == 0 && !(i > 0 && ops->op[i].kind == SBX_DO_UNLINK))

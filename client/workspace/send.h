@@ -54,7 +54,7 @@ struct sbx_sent {
 	bool whole; /* what the view says is all that the file held when it was put there */
 	bool known; /* attr is what the sandbox has now */
 	struct sbx_attr attr;
-	bool in_doubt; /* of a failure: the sandbox may have done it nevertheless */
+	bool answered; /* of a failure: the sandbox has said so; else it may have done it after all */
 };
 
 /* *ret_sent is set in any case. */

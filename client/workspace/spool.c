@@ -15,14 +15,13 @@
 #include "client/workspace/localfile.h"
 
 #define SPOOL_SUFFIX	".spool"
-#define SPOOL_VERSION	1
+#define SPOOL_VERSION	2
 #define SPOOL_LOG_START ((uint64_t)2 * SBX_SPOOL_SLOT)
 #define SPOOL_PATH_MAX	4096
 #define SPOOL_TAG_MAX	256
 #define RECORD_MAGIC	0x52584253u /* "SBXR" */
 /* A log is written anew when it holds this much garbage, and more garbage than bytes. */
 #define SPOOL_GARBAGE_MAX ((uint64_t)32 << 20)
-#define COPY_BYTES	  ((size_t)256 << 10)
 
 static const char spool_magic[8] = "SBXSPOOL";
 
@@ -42,8 +41,11 @@ struct spool_slot {
 	int64_t atime_ns;
 	int64_t mtime_ns;
 	struct sbx_version base;
+	int64_t begun_ns;
 	char attempt_id[SBX_ATTEMPT_ID_CHARS + 8];
 	uint64_t attempt_end;
+	int64_t attempt_ns;
+	uint64_t attempt_size_bytes;
 	char text[SPOOL_TAG_MAX + SPOOL_PATH_MAX]; /* tag, then path */
 };
 _Static_assert(sizeof(struct spool_slot) <= SBX_SPOOL_SLOT, "a header fits its slot");
@@ -82,6 +84,11 @@ struct sbx_spool {
 	struct sbx_layout layout;
 };
 
+int64_t sbx_spool_now_ns(void)
+{
+	return g_get_real_time() * 1000;
+}
+
 /* Header --------------------------------------------------------------------------------------- */
 
 static uint32_t slot_checksum(const struct spool_slot *slot)
@@ -107,7 +114,10 @@ static int slot_write(int fd, const char *tag, const char *path, const struct sb
 		.atime_ns = meta->atime_ns,
 		.mtime_ns = meta->mtime_ns,
 		.base = meta->base,
+		.begun_ns = meta->begun_ns,
 		.attempt_end = meta->attempt_end,
+		.attempt_ns = meta->attempt_ns,
+		.attempt_size_bytes = meta->attempt_size_bytes,
 	};
 
 	if (slot.tag_len > SPOOL_TAG_MAX || slot.path_len > SPOOL_PATH_MAX)
@@ -395,6 +405,11 @@ int sbx_spool_adopt(int dirfd, const char *tag, const char *name, struct sbx_spo
 	r = -EBADMSG;
 	if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
 		goto fail;
+	/* The owner was about to end with it when it was opened. */
+	r = -ENOENT;
+	if (st.st_nlink == 0)
+		goto fail;
+	r = -EBADMSG;
 	if (spool_choose_slot(fd, slot) < 0) {
 		if (spool_is_unbegun(fd, (uint64_t)st.st_size))
 			unlinkat(dirfd, name, 0);
@@ -426,7 +441,10 @@ int sbx_spool_adopt(int dirfd, const char *tag, const char *name, struct sbx_spo
 		.atime_ns = slot->atime_ns,
 		.mtime_ns = slot->mtime_ns,
 		.base = slot->base,
+		.begun_ns = slot->begun_ns,
 		.attempt_end = slot->attempt_end,
+		.attempt_ns = slot->attempt_ns,
+		.attempt_size_bytes = slot->attempt_size_bytes,
 	};
 	slot->attempt_id[SBX_ATTEMPT_ID_CHARS] = '\0';
 	g_strlcpy(spool->meta.attempt_id, slot->attempt_id, sizeof(spool->meta.attempt_id));

@@ -67,11 +67,17 @@ struct sbx_spool_meta {
 	int64_t atime_ns; /* to be set: SBX_TIME_NOW (apply.h) is the moment at which it is */
 	int64_t mtime_ns;
 	struct sbx_version base; /* what the changes began with; zeros with SBX_SPOOL_NEW */
+	int64_t begun_ns; /* sbx_spool_now_ns() when the first of them was made */
 	/* An attempt to send the records before attempt_end under this id, whose outcome is not
 	 * known; "": there is none. */
 	char attempt_id[SBX_ATTEMPT_ID_CHARS + 1];
 	uint64_t attempt_end;
+	int64_t attempt_ns; /* sbx_spool_now_ns() when it was made first */
+	uint64_t attempt_size_bytes; /* of the sandbox's file before it, as it was known here */
 };
+
+/* This machine's own time, which all its mounts share and which goes on while it sleeps. */
+int64_t sbx_spool_now_ns(void);
 
 /* A state of a spool that stays as it is: what a publish sends. */
 struct sbx_spool_view {
@@ -90,9 +96,9 @@ int sbx_spool_create(int dirfd, const char *tag, const char *path,
 		     const struct sbx_spool_meta *meta, struct sbx_spool **ret_spool);
 
 /*
- * Take over the file @name. -EWOULDBLOCK: its owner lives; -EBADMSG: not a spool (left as it is;
- * one that was never begun, and an orphan, is removed); -EXDEV: it belongs to another session than
- * @tag.
+ * Take over the file @name. -EWOULDBLOCK: its owner lives; -ENOENT: its owner has just removed or
+ * replaced it; -EBADMSG: not a spool (left as it is; one that was never begun, and an orphan, is
+ * removed); -EXDEV: it belongs to another session than @tag.
  */
 int sbx_spool_adopt(int dirfd, const char *tag, const char *name, struct sbx_spool **ret_spool);
 

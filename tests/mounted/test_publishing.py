@@ -180,6 +180,26 @@ def test_owed_truncation_goes_before_another_look(server, mount, fs):
         assert client.get(identity, "g") == b""
 
 
+def test_an_append_beside_a_publish_is_sent_too(start_place):
+    """One whose publish began before it, and has not ended when its time has come."""
+    place = start_place("gnu-host", ["ttl=60"])
+    (place.fs / "log").write_bytes(b"")
+    fd = os.open(place.fs / "log", os.O_WRONLY | os.O_APPEND)
+    os.write(fd, b"first\n")
+    begun = time.monotonic()
+    time.sleep(1.5)
+    place.server.set_faults("exec:*:delay=1200")
+    asking = threading.Thread(target=lambda: os.stat(place.fs / "log"))
+    asking.start()
+    time.sleep(0.2)
+    os.write(fd, b"second\n")
+    assert time.monotonic() - begun < 2
+    asking.join()
+    place.server.set_faults()
+    wait_for(lambda: (place.root / "log").read_bytes() == b"first\nsecond\n", 6)
+    os.close(fd)
+
+
 def test_appends_of_an_open_file_are_sent(fs, sandbox):
     with open(fs / "log", "a", buffering=1) as file:
         file.write("one\n")
