@@ -10,6 +10,7 @@
 
 #include "client/call.h"
 #include "client/errlog.h"
+#include "client/probe.h"
 #include "client/provider.h"
 #include "client/session.h"
 #include "client/snapshot/receipt.h"
@@ -40,6 +41,7 @@ struct laying {
 	struct sbx_upload *upload;
 	GString *differences;
 	unsigned int n_differences;
+	bool whole_seconds; /* no finer time can be set in this sandbox, though it may show some */
 };
 
 static void differs(struct laying *laying, const char *path, const char *how)
@@ -53,38 +55,46 @@ static void differs(struct laying *laying, const char *path, const char *how)
 			       laying->differences->len ? "; " : "", safe, how);
 }
 
-static bool times_agree(const struct sbx_receipt_entry *entry, const struct sbx_attr *attr)
+static bool times_agree(const struct laying *laying, const struct sbx_receipt_entry *entry,
+			const struct sbx_attr *attr)
 {
-	if (entry->has_ns && attr->has_ns)
+	bool cut = laying->whole_seconds && attr->mtime_ns % 1000000000 == 0;
+
+	if (entry->has_ns && attr->has_ns && !cut)
 		return entry->mtime_ns == attr->mtime_ns;
 	return entry->mtime_ns / 1000000000 == attr->mtime_ns / 1000000000;
 }
 
 /* Is @seen, which is newer than the snapshot, something that would be lost? */
-static bool is_changed(const struct sbx_receipt *receipt, const struct sbx_walk_entry *seen)
+static bool is_changed(const struct laying *laying, const struct sbx_walk_entry *seen)
 {
 	const struct sbx_receipt_entry *entry;
 
-	if (S_ISDIR(seen->attr.mode) || seen->attr.ctime_ns <= receipt->clock_ns)
+	if (S_ISDIR(seen->attr.mode) || seen->attr.ctime_ns <= laying->receipt->clock_ns)
 		return false;
-	entry = sbx_receipt_find(receipt, seen->path);
+	entry = sbx_receipt_find(laying->receipt, seen->path);
 	if (!entry)
 		return false; /* not in the snapshot: it stays */
 	if ((entry->mode & S_IFMT) != (seen->attr.mode & S_IFMT))
 		return true;
 	if (S_ISLNK(entry->mode))
 		return g_strcmp0(entry->link, seen->link) != 0;
-	return entry->size != seen->attr.size || !times_agree(entry, &seen->attr);
+	return entry->size != seen->attr.size || !times_agree(laying, entry, &seen->attr);
 }
 
 /* What stands in the way, found before a byte is sent. */
 static int check_in_the_way(struct laying *laying, bool over, char **ret_message)
 {
+	const struct sbx_probe_reply *probe;
 	struct sbx_walk *now = NULL;
 	int r;
 
 	sbx_snapshot_say(laying->progress, "looking at the workspace");
-	r = sbx_names_walk(laying->names, laying->call, &now);
+	r = sbx_names_probe(laying->names, laying->call, &probe);
+	if (r == 0) {
+		laying->whole_seconds = !probe->touch_ns;
+		r = sbx_names_walk(laying->names, laying->call, &now);
+	}
 	for (guint i = 0; r == 0 && i < now->entries->len; i++) {
 		const struct sbx_walk_entry *seen = g_ptr_array_index(now->entries, i);
 		const struct sbx_receipt_entry *entry =
@@ -98,7 +108,7 @@ static int check_in_the_way(struct laying *laying, bool over, char **ret_message
 						       S_ISDIR(seen->attr.mode) ? "a directory"
 										: "no directory",
 						       S_ISDIR(entry->mode) ? "one" : "none");
-		} else if (!over && is_changed(laying->receipt, seen)) {
+		} else if (!over && is_changed(laying, seen)) {
 			r = -EEXIST;
 			*ret_message = g_strdup_printf("%s is newer than the snapshot; \"over\" "
 						       "replaces it",
@@ -219,7 +229,7 @@ static int put_attributes(struct laying *laying)
 			continue;
 		if (!S_ISLNK(entry->mode) && (entry->mode & 07777) != (seen->attr.mode & 07777))
 			sbx_restore_mode(restore, entry->path, entry->mode);
-		if (!times_agree(entry, &seen->attr))
+		if (!times_agree(laying, entry, &seen->attr))
 			sbx_restore_mtime(restore, entry->path, entry->mtime_ns);
 	}
 	if (r == 0 && sbx_restore_count(restore))
@@ -262,7 +272,7 @@ static void compare_entry(struct laying *laying, const struct sbx_receipt_entry 
 		return;
 	if (!S_ISLNK(entry->mode) && (entry->mode & 07777) != (seen->attr.mode & 07777))
 		differs(laying, entry->path, "has another mode");
-	if (!times_agree(entry, &seen->attr))
+	if (!times_agree(laying, entry, &seen->attr))
 		differs(laying, entry->path, "has another mtime");
 }
 
