@@ -112,8 +112,10 @@ static void set_variable(GPtrArray *env, const char *name, const char *value)
 static bool take_env(struct exchange *x, const struct json *env, struct job *job)
 {
 	job->env = g_ptr_array_new_with_free_func(g_free);
-	set_variable(job->env, "PATH", BASE_PATH);
-	set_variable(job->env, "HOME", "/root");
+	if (!x->service->opt->bare_env) {
+		set_variable(job->env, "PATH", BASE_PATH);
+		set_variable(job->env, "HOME", "/root");
+	}
 	if (!env || env->kind != JSON_OBJECT)
 		return true;
 	for (guint i = 0; i < env->items->len; i++) {

@@ -27,6 +27,7 @@ static const char help_text[] =
 	"  --profile host|overlay    host: commands run directly, the root moves on every thaw;\n"
 	"                            overlay: each command in its own namespaces, by bubblewrap\n"
 	"  --no-exec                 answer exec with 501 not_supported\n"
+	"  --bare-env                commands have no variables but the request's: no PATH, no HOME\n"
 	"  --tools gnu|busybox       what the commands find in PATH; busybox: its applets only\n"
 	"  --idle-ttl-ms N           archive a session idle this long (default 1800000)\n"
 	"  --sweep-ms N              how often to look (default a quarter of that, at most 60000)\n"
@@ -70,6 +71,7 @@ enum {
 	OPT_TOKEN_FILE,
 	OPT_PROFILE,
 	OPT_NO_EXEC,
+	OPT_BARE_ENV,
 	OPT_TOOLS,
 	OPT_IDLE_TTL,
 	OPT_SWEEP,
@@ -95,6 +97,7 @@ static const struct option long_options[] = {
 	{ "token-file", required_argument, NULL, OPT_TOKEN_FILE },
 	{ "profile", required_argument, NULL, OPT_PROFILE },
 	{ "no-exec", no_argument, NULL, OPT_NO_EXEC },
+	{ "bare-env", no_argument, NULL, OPT_BARE_ENV },
 	{ "tools", required_argument, NULL, OPT_TOOLS },
 	{ "idle-ttl-ms", required_argument, NULL, OPT_IDLE_TTL },
 	{ "sweep-ms", required_argument, NULL, OPT_SWEEP },
@@ -222,6 +225,9 @@ static bool take(struct options *opt, int which, const char *arg)
 	case OPT_NO_EXEC:
 		opt->exec = false;
 		return true;
+	case OPT_BARE_ENV:
+		opt->bare_env = true;
+		return true;
 	case OPT_TOOLS:
 		return one_of("--tools", arg, "gnu", "busybox", &opt->busybox);
 	case OPT_IDLE_TTL:
@@ -295,6 +301,8 @@ static bool complete(struct options *opt)
 		return false;
 	if (opt->sweep_ms == 0)
 		opt->sweep_ms = CLAMP(opt->idle_ttl_ms / 4, 1, 60 * 1000);
+	if (opt->bare_env && opt->profile == PROFILE_OVERLAY)
+		return fail("--bare-env", "the jail gives PATH and HOME");
 	if (opt->clock_skew_ms != 0 && opt->busybox)
 		return fail("--clock-skew-ms", "the static busybox can't be preloaded");
 	if (opt->clock_skew_ms != 0 && !clockskew_library())

@@ -26,6 +26,7 @@ struct options {
 	enum profile profile;
 	bool exec;
 	bool busybox;
+	bool bare_env; /* commands have the request's variables alone */
 	bool range;
 	int64_t idle_ttl_ms;
 	int64_t sweep_ms;

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 import pytest
 
 from .mount import Mount
-from .place import KINDS, Place
+from .place import BARE, KINDS, Place
 from .sbxd import Sbxd
 
 
@@ -29,7 +29,8 @@ def start_place(start_sbxd, start_mount):
     with ExitStack() as stack:
         def start(kind: str = "gnu-host", options=(), args=()):
             tools, profile, own = KINDS[kind]
-            server = start_sbxd(profile, args=["--tools", tools, *args])
+            bare = BARE if kind.endswith("-bare") else []
+            server = start_sbxd(profile, args=["--tools", tools, *bare, *args])
             mount = start_mount(server.url, [*own, *options])
             return stack.enter_context(Place(server, mount, kind=kind))
         yield start

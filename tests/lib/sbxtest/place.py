@@ -22,7 +22,13 @@ KINDS = {
     "busybox-host": ("busybox", "host", []),
     "gnu-host": ("gnu", "host", []),
     "busybox-overlay": ("busybox", "overlay", []),
+    "gnu-bare": ("gnu", "host", []),
+    "busybox-bare": ("busybox", "host", []),
 }
+
+# As the backend that the reference server recommends: commands have no PATH and no HOME but the
+# client's, of their output comes no more than the first part, and they must not be long.
+BARE = ["--bare-env", "--exec-output-limit", "262144", "--exec-command-limit", "131072"]
 
 
 class CommandError(Exception):
