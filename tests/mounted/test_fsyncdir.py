@@ -1,4 +1,4 @@
-"""fsync of a directory: what was closed and renamed is on the server; what others write is theirs."""
+"""fsync of a directory: what was closed and renamed is there; what others write is theirs."""
 
 import errno
 import os
@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from sbxtest.calls import fails
 from sbxtest.timing import scale, wait_for
 
 pytestmark = pytest.mark.core
@@ -104,11 +105,3 @@ def test_a_name_that_is_not_there_yet_is_an_error(place):
     finally:
         os.close(fd)
     assert (place.root / "d/new").read_bytes() == b""
-
-
-def fails(call, *args) -> int:
-    try:
-        call(*args)
-    except OSError as error:
-        return error.errno
-    return 0
