@@ -223,8 +223,8 @@ def root_dir_rows():
 
 def expiry_rows():
     yield Row(S, "archives-are-forgotten", (
-        put("f", b"x"), Idle(), Pause(1), Sweep(), reattach(NOT_ALIVE)), profiles=HOST,
-        server="expiry", seconds=1)
+        put("f", b"x"), Idle(), Pause(1), Sweep(), reattach(NOT_ALIVE)), server="expiry",
+        seconds=1)
 
 
 ROWS = tuple(row for part in (

@@ -79,6 +79,12 @@ static char *overlay_home(const struct session_table *table, const char *id)
 	return g_build_filename(table->opt->root, id, NULL);
 }
 
+/* In the home of an overlay session that is archived: its modification time says since when. */
+static char *archived_mark(const char *home)
+{
+	return g_build_filename(home, "archived", NULL);
+}
+
 /* Point ROOT/by-id/ID at the workspace, so that tests find it wherever it moved. */
 static void link_by_id(const struct session_table *table, const struct session *session)
 {
@@ -274,6 +280,11 @@ static struct session *thaw(struct session_table *table, const char *id)
 			return NULL;
 		session = session_new(table, id);
 		err = open_overlay_dirs(table, session);
+		if (!err) {
+			g_autofree char *mark = archived_mark(home);
+
+			unlink(mark);
+		}
 	} else {
 		if (!archive_exists(table->opt, id))
 			return NULL;
@@ -343,6 +354,11 @@ static void archive_one(struct session_table *table, struct session *session)
 		unlink_by_id(table, session->id);
 	if (is_tar && !keep_live)
 		tree_remove(session->dir);
+	if (session->profile == PROFILE_OVERLAY) {
+		g_autofree char *mark = archived_mark(session->home);
+
+		(void)g_file_set_contents(mark, "", 0, NULL);
+	}
 	pthread_mutex_lock(&table->lock);
 	g_hash_table_remove(table->archiving, session->id);
 	if (keep_live) {
@@ -356,7 +372,7 @@ static void archive_one(struct session_table *table, struct session *session)
 }
 
 /* Take out of the table what may be archived: unpinned and idle since @before_ms. */
-static GPtrArray *claim_idle(struct session_table *table, int64_t before_ms, bool pinned_too)
+static GPtrArray *claim_idle(struct session_table *table, int64_t before_ms)
 {
 	GPtrArray *claimed = g_ptr_array_new();
 	GHashTableIter iter;
@@ -367,7 +383,7 @@ static GPtrArray *claim_idle(struct session_table *table, int64_t before_ms, boo
 	while (g_hash_table_iter_next(&iter, NULL, &value)) {
 		struct session *session = value;
 
-		if ((session->pins > 0 && !pinned_too) || session->last_used_ms > before_ms)
+		if (session->pins > 0 || session->last_used_ms > before_ms)
 			continue;
 		g_hash_table_iter_steal(&iter);
 		g_hash_table_add(table->archiving, g_strdup(session->id));
@@ -377,43 +393,104 @@ static GPtrArray *claim_idle(struct session_table *table, int64_t before_ms, boo
 	return claimed;
 }
 
+/* Remove the home of an overlay session that has been archived for too long. */
+static void expire_home(struct session_table *table, const char *id)
+{
+	g_autofree char *home = overlay_home(table, id);
+	g_autofree char *mark = archived_mark(home);
+	struct timespec now;
+	struct stat st;
+	bool mine;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	if (stat(mark, &st) < 0 ||
+	    (now.tv_sec - st.st_mtim.tv_sec) * INT64_C(1000) <= table->opt->archive_ttl_ms)
+		return;
+	/* Who wants it back waits meanwhile. */
+	pthread_mutex_lock(&table->lock);
+	mine = !g_hash_table_contains(table->live, id) &&
+	       g_hash_table_add(table->archiving, g_strdup(id));
+	pthread_mutex_unlock(&table->lock);
+	if (!mine)
+		return;
+	if (stat(mark, &st) == 0)
+		tree_remove(home);
+	pthread_mutex_lock(&table->lock);
+	g_hash_table_remove(table->archiving, id);
+	pthread_cond_broadcast(&table->changed);
+	pthread_mutex_unlock(&table->lock);
+}
+
+static void expire_homes(struct session_table *table)
+{
+	GDir *dir = g_dir_open(table->opt->root, 0, NULL);
+	const char *name;
+
+	while (dir && (name = g_dir_read_name(dir)))
+		if (id_is_plausible(name))
+			expire_home(table, name);
+	if (dir)
+		g_dir_close(dir);
+}
+
 void session_sweep(struct session_table *table, int64_t idle_ms)
 {
-	GPtrArray *claimed = claim_idle(table, conn_now_ms() - idle_ms, false);
+	GPtrArray *claimed = claim_idle(table, conn_now_ms() - idle_ms);
 
 	for (guint i = 0; i < claimed->len; i++)
 		archive_one(table, claimed->pdata[i]);
 	g_ptr_array_free(claimed, TRUE);
 	archive_expire(table->opt);
+	if (table->opt->profile == PROFILE_OVERLAY)
+		expire_homes(table);
 }
 
-static bool anything_pinned_locked(const struct session_table *table)
-{
-	GHashTableIter iter;
-	gpointer value;
-
-	g_hash_table_iter_init(&iter, table->live);
-	while (g_hash_table_iter_next(&iter, NULL, &value)) {
-		if (((struct session *)value)->pins > 0)
-			return true;
-	}
-	return false;
-}
-
-void session_archive_all(struct session_table *table, int64_t patience_ms)
+/* Take one out of the table, the idle ones first; NULL: it is empty. Waits for one that is used. */
+static struct session *claim_patiently(struct session_table *table, int64_t patience_ms)
 {
 	int64_t deadline_ms = conn_now_ms() + patience_ms;
 	struct timespec until = { .tv_sec = deadline_ms / 1000,
 				  .tv_nsec = deadline_ms % 1000 * 1000000 };
-	GPtrArray *claimed;
+	struct session *session = NULL;
+	GHashTableIter iter;
+	gpointer value;
 	int err = 0;
 
 	pthread_mutex_lock(&table->lock);
-	while (!err && (anything_pinned_locked(table) || g_hash_table_size(table->archiving) > 0))
+	for (;;) {
+		bool idle = false;
+
+		session = NULL;
+		g_hash_table_iter_init(&iter, table->live);
+		while (!idle && g_hash_table_iter_next(&iter, NULL, &value)) {
+			session = value;
+			idle = session->pins == 0;
+		}
+		if (!session || idle || err)
+			break;
 		err = pthread_cond_timedwait(&table->changed, &table->lock, &until);
+	}
+	if (session) {
+		g_hash_table_remove(table->live, session->id);
+		g_hash_table_add(table->archiving, g_strdup(session->id));
+	}
 	pthread_mutex_unlock(&table->lock);
-	claimed = claim_idle(table, INT64_MAX, true);
-	for (guint i = 0; i < claimed->len; i++)
-		archive_one(table, claimed->pdata[i]);
-	g_ptr_array_free(claimed, TRUE);
+	return session;
+}
+
+void session_archive_all(struct session_table *table, int64_t patience_ms)
+{
+	guint tries = 0, most;
+	struct session *session;
+
+	pthread_mutex_lock(&table->lock);
+	most = g_hash_table_size(table->live) + g_hash_table_size(table->archiving);
+	pthread_mutex_unlock(&table->lock);
+	/* One that can't be archived comes back into the table, and is left there. */
+	while (tries++ < most && (session = claim_patiently(table, patience_ms)))
+		archive_one(table, session);
+	pthread_mutex_lock(&table->lock);
+	while (g_hash_table_size(table->archiving) > 0)
+		pthread_cond_wait(&table->changed, &table->lock);
+	pthread_mutex_unlock(&table->lock);
 }

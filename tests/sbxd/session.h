@@ -58,7 +58,7 @@ bool session_reattach(struct session_table *table, const char *id, char **ret_ro
 /* Archive what nobody uses and has been idle for so long, drop archives too old. File work. */
 void session_sweep(struct session_table *table, int64_t idle_ms);
 
-/* Wait up to @patience_ms for pinned sessions, then archive all. File work. */
+/* Archive all; each pinned one is waited for, up to @patience_ms. File work. */
 void session_archive_all(struct session_table *table, int64_t patience_ms);
 
 #endif
