@@ -156,9 +156,9 @@ def test_signals(host, number):
 def test_ctrl_c_while_the_output_is_faster_than_its_reader(host):
     """There is no pause between two pieces of the log, and the signal counts all the same."""
     _, session = host
-    process = subprocess.Popen([sbxfs_path(), "exec", session, "--", "sh", "-c",
-                                "while :; do head -c 500000 /dev/zero; sleep 0.05; done"], stdout=subprocess.PIPE,
-                               stderr=subprocess.DEVNULL)
+    script = "while :; do head -c 500000 /dev/zero; sleep 0.05; done"
+    process = subprocess.Popen([sbxfs_path(), "exec", session, "--", "sh", "-c", script],
+                               stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     try:
         os.read(process.stdout.fileno(), 4096)
         time.sleep(2)  # much is there then

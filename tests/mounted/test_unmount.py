@@ -1,4 +1,4 @@
-"""The end of a mount whose session could not be thawed again: it is persisted then, not for ever."""
+"""The end of a mount whose session could not be thawed again: it is persisted, not for ever."""
 
 import os
 import signal

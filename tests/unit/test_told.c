@@ -4,10 +4,10 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
+#include "client/call.h"
 #include "fusefs/told.h"
 
 static unsigned int count(struct told_name *names)
@@ -61,6 +61,7 @@ static void test_worked_out_before_a_taking(void **state)
 
 static void test_over(void **state)
 {
+	const struct sbx_call call = { 0 };
 	struct told *told = told_new();
 	int one;
 	bool lost;
@@ -68,7 +69,7 @@ static void test_over(void **state)
 	(void)state;
 	assert_int_equal(told_add(told, 0, &one, 7, "long", 60000), 60000);
 	assert_int_equal(told_add(told, 0, &one, 7, "short", 1), 1);
-	usleep(5000);
+	assert_int_equal(sbx_call_sleep(&call, 5), 0);
 	assert_int_equal(count(told_take(told, &one, &lost)), 1);
 	assert_false(lost);
 	told_free(told);
