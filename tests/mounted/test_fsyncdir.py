@@ -1,14 +1,12 @@
 """fsync of a directory: what was closed and renamed is there; what others write is theirs."""
 
-import errno
 import os
-import subprocess
 import time
 
 import pytest
 
 from sbxtest.calls import fails
-from sbxtest.timing import scale, wait_for
+from sbxtest.timing import wait_for
 
 pytestmark = pytest.mark.core
 
