@@ -325,6 +325,19 @@ int sbx_json_get_id(const struct sbx_json *object, const char *key, const char *
 	return 0;
 }
 
+bool sbx_name_valid(const char *name)
+{
+	size_t len = strlen(name);
+
+	if (len == 0 || len > SBX_ID_MAX || !g_ascii_isalnum(name[0]))
+		return false;
+	for (const char *c = name; *c != '\0'; c++) {
+		if (!g_ascii_isalnum(*c) && strchr("._-", *c) == NULL)
+			return false;
+	}
+	return true;
+}
+
 bool sbx_id_valid(const char *id)
 {
 	size_t len = strlen(id);

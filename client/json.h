@@ -63,6 +63,8 @@ int sbx_json_get_bool(const struct sbx_json *object, const char *key, bool *ret_
  */
 #define SBX_ID_MAX 64
 bool sbx_id_valid(const char *id);
+/* What sessions, snapshots and jobs may be called: [A-Za-z0-9][A-Za-z0-9._-]{0,63}. */
+bool sbx_name_valid(const char *name);
 int sbx_json_get_id(const struct sbx_json *object, const char *key, const char **ret_id);
 
 /*

@@ -120,13 +120,12 @@ int sbx_sessions_attach(struct sbx_sessions *sessions, const struct sbx_call *ca
 /* Local only. -EEXIST, -EINVAL, -ENOENT. Snapshots stay with the old name. */
 int sbx_sessions_rename(struct sbx_sessions *sessions, const char *from, const char *to);
 
-/* Forget; the remote session stays. -EBUSY with unsent bytes. From its success on no spool can be
- * begun: -ENOENT. */
-int sbx_sessions_detach(struct sbx_sessions *sessions, const char *name);
+/* Forget, under whatever name it has by then; the remote session stays. -EBUSY with unsent bytes;
+ * -ENOENT: it has been forgotten. From its success on no spool can be begun: -ENOENT. */
+int sbx_session_detach(struct sbx_session *session);
 
-/* DELETE /sessions/:id, then forget the session that had the name when this began. */
-int sbx_sessions_delete(struct sbx_sessions *sessions, const struct sbx_call *call,
-			const char *name);
+/* DELETE /sessions/:id, then forget. */
+int sbx_session_delete(struct sbx_session *session, const struct sbx_call *call);
 
 /* The session's own view ------------------------------------------------------------------- */
 

@@ -15,7 +15,6 @@
 #include "client/task.h"
 #include "client/workspace/path.h"
 
-#define SESSION_NAME_MAX    64
 #define SESSION_FILE_MAX    (1 << 20)
 #define SPOOL_SUFFIX	    ".spool"
 #define GONE_PREFIX	    ".gone-"
@@ -27,13 +26,9 @@ bool sbx_session_name_is_valid(const char *name)
 {
 	static const char *const ours[] = { "control", "status",    "errors",
 					    "stats",   "snapshots", "README.md" };
-	size_t len = strlen(name);
 
-	if (!len || len > SESSION_NAME_MAX || !g_ascii_isalnum(name[0]))
+	if (!sbx_name_valid(name))
 		return false;
-	for (size_t i = 0; i < len; i++)
-		if (!g_ascii_isalnum(name[i]) && !strchr("._-", name[i]))
-			return false;
 	for (size_t i = 0; i < G_N_ELEMENTS(ours); i++)
 		if (!strcmp(name, ours[i]))
 			return false;
@@ -627,9 +622,9 @@ static int spool_close(struct sbx_session *session)
  * @session goes, whatever its name is by now; with @unless_unsent only where no bytes wait in it.
  * -EBUSY; -ENOENT: it has gone already. Its name is free when this returns.
  */
-static int sessions_forget(struct sbx_sessions *sessions, struct sbx_session *session,
-			   bool unless_unsent)
+static int session_forget(struct sbx_session *session, bool unless_unsent)
 {
+	struct sbx_sessions *sessions = session->sessions;
 	int sessions_fd = sbx_statedir_opendir(sessions->dir, "sessions");
 	g_autofree char *gone =
 		g_strdup_printf(GONE_PREFIX "%08x%08x", g_random_int(), g_random_int());
@@ -655,38 +650,26 @@ static int sessions_forget(struct sbx_sessions *sessions, struct sbx_session *se
 	return r;
 }
 
-int sbx_sessions_detach(struct sbx_sessions *sessions, const char *name)
+int sbx_session_detach(struct sbx_session *session)
 {
-	struct sbx_session *session = sbx_sessions_find(sessions, name);
-	int r;
-
-	if (!session)
-		return -ENOENT;
-	r = sessions_forget(sessions, session, true);
-	sbx_session_unref(session);
-	return r;
+	return session_forget(session, true);
 }
 
-int sbx_sessions_delete(struct sbx_sessions *sessions, const struct sbx_call *call,
-			const char *name)
+int sbx_session_delete(struct sbx_session *session, const struct sbx_call *call)
 {
-	struct sbx_session *session = sbx_sessions_find(sessions, name);
-	struct sbx_provider *provider = sessions->provider;
+	struct sbx_provider *provider = session->sessions->provider;
+	g_autofree char *name = sbx_session_name(session);
+	g_autofree char *id = sbx_session_id(session);
 	struct sbx_failure failure = { 0 };
 	struct sbx_call own = *call;
-	g_autofree char *id = NULL;
 	int r;
 
-	if (!session)
-		return -ENOENT;
 	own.failure = &failure;
-	id = sbx_session_id(session);
 	r = provider->ops->destroy(provider, &own, id);
 	/* Who else deletes it may have been faster. */
 	if (r == 0)
-		(void)sessions_forget(sessions, session, false);
+		(void)session_forget(session, false);
 	else if (!sbx_errno_is_ordinary(r))
-		sbx_errlog_failure(sessions->errors, "delete", name, r, &failure);
-	sbx_session_unref(session);
+		sbx_errlog_failure(session->sessions->errors, "delete", name, r, &failure);
 	return r;
 }

@@ -73,7 +73,7 @@ static int verb_attach(struct verb_run *run)
 
 /* A session that goes: its name, and what the mount keeps of it. */
 static int forget_session(struct verb_run *run,
-			  int (*forget)(struct verb_run *run, const char *name))
+			  int (*forget)(struct verb_run *run, struct sbx_session *session))
 {
 	struct fs *fs = run->fs;
 	struct sbx_session *session = sbx_sessions_find(fs->parts.sessions, run->args[0]);
@@ -81,7 +81,7 @@ static int forget_session(struct verb_run *run,
 
 	if (!session)
 		return -ENOENT;
-	r = forget(run, run->args[0]);
+	r = forget(run, session);
 	if (r == 0) {
 		fsessions_drop(fs->fsessions, session);
 		notify_name(fs, NODE_ROOT_ID, run->args[0]);
@@ -90,9 +90,10 @@ static int forget_session(struct verb_run *run,
 	return r;
 }
 
-static int detach_session(struct verb_run *run, const char *name)
+static int detach_session(struct verb_run *run, struct sbx_session *session)
 {
-	return sbx_sessions_detach(run->fs->parts.sessions, name);
+	(void)run;
+	return sbx_session_detach(session);
 }
 
 static int verb_detach(struct verb_run *run)
@@ -100,9 +101,9 @@ static int verb_detach(struct verb_run *run)
 	return forget_session(run, detach_session);
 }
 
-static int delete_session(struct verb_run *run, const char *name)
+static int delete_session(struct verb_run *run, struct sbx_session *session)
 {
-	return sbx_sessions_delete(run->fs->parts.sessions, &run->call, name);
+	return sbx_session_delete(session, &run->call);
 }
 
 static int verb_delete(struct verb_run *run)
@@ -281,7 +282,7 @@ static int root_rmdir(struct op *op, struct node *dir, const char *name)
 		return r;
 	r = check_unused(op, fsession);
 	if (r == 0)
-		r = sbx_sessions_delete(op->fs->parts.sessions, &op->call, name);
+		r = sbx_session_delete(fsession->session, &op->call);
 	if (r == 0) {
 		fsessions_drop(op->fs->fsessions, fsession->session);
 		node_removed(op->fs->nodes, dir, name);

@@ -155,7 +155,7 @@ static int resume_cold(struct verb_run *run, const struct sbx_handover *handover
 			const struct sbx_call undo = { .stall_timeout_ms =
 							       run->call.stall_timeout_ms };
 
-			(void)sbx_sessions_delete(fs->parts.sessions, &undo, name);
+			(void)sbx_session_delete(session, &undo);
 			fsessions_drop(fs->fsessions, session);
 		}
 		fsession_unref(fsession);

@@ -258,19 +258,22 @@ static void hex_print(const uint8_t *bytes, char text[2 * SBX_SHA256_BYTES + 1])
 		g_snprintf(text + 2 * i, 3, "%02x", bytes[i]);
 }
 
-static int hex_parse(const char *text, uint8_t bytes[SBX_SHA256_BYTES])
+bool sbx_sha256_parse(const char *text, uint8_t bytes[SBX_SHA256_BYTES])
 {
-	if (strlen(text) != 2 * SBX_SHA256_BYTES)
-		return -EBADMSG;
 	for (size_t i = 0; i < SBX_SHA256_BYTES; i++) {
 		int high = g_ascii_xdigit_value(text[2 * i]);
-		int low = g_ascii_xdigit_value(text[2 * i + 1]);
+		int low = high < 0 ? -1 : g_ascii_xdigit_value(text[2 * i + 1]);
 
-		if (high < 0 || low < 0)
-			return -EBADMSG;
+		if (low < 0)
+			return false;
 		bytes[i] = (uint8_t)(high << 4 | low);
 	}
-	return 0;
+	return true;
+}
+
+static int hex_parse(const char *text, uint8_t bytes[SBX_SHA256_BYTES])
+{
+	return strlen(text) == 2 * SBX_SHA256_BYTES && sbx_sha256_parse(text, bytes) ? 0 : -EBADMSG;
 }
 
 /* Bytes as text where they are UTF-8, else as base64 under a key of its own. */

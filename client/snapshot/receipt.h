@@ -46,6 +46,9 @@ struct sbx_receipt {
 	GPtrArray *entries; /* struct sbx_receipt_entry *, sorted by path */
 };
 
+/* 64 hexadecimal digits at @text, whatever follows; false: there are others among them. */
+bool sbx_sha256_parse(const char *text, uint8_t bytes[SBX_SHA256_BYTES]);
+
 struct sbx_receipt *sbx_receipt_new(void);
 void sbx_receipt_free(struct sbx_receipt *receipt);
 

@@ -7,6 +7,7 @@
 #include "client/probe.h"
 #include "client/program.h"
 #include "client/provider.h"
+#include "client/snapshot/receipt.h"
 #include "client/snapshot/tarball.h"
 #include "client/workspace/names.h"
 
@@ -332,24 +333,11 @@ int sbx_restore_run(struct sbx_restore *restore, struct sbx_names *names,
 
 /* Digests ------------------------------------------------------------------------------------- */
 
-static bool hex_to_bytes(const char *hex, uint8_t *bytes)
-{
-	for (size_t i = 0; i < SBX_SHA256_BYTES; i++) {
-		int high = g_ascii_xdigit_value(hex[2 * i]);
-		int low = high < 0 ? -1 : g_ascii_xdigit_value(hex[2 * i + 1]);
-
-		if (low < 0)
-			return false;
-		bytes[i] = (uint8_t)(high << 4 | low);
-	}
-	return true;
-}
-
 static void take_sum(GHashTable *sums, const char *path, const char *hex)
 {
 	uint8_t *bytes = g_malloc(SBX_SHA256_BYTES);
 
-	if (strlen(hex) >= 2 * SBX_SHA256_BYTES && hex_to_bytes(hex, bytes))
+	if (sbx_sha256_parse(hex, bytes))
 		g_hash_table_replace(sums, g_strdup(path), bytes);
 	else
 		g_free(bytes);

@@ -11,25 +11,18 @@
 #include <unistd.h>
 
 #include "client/call.h"
+#include "client/json.h"
 #include "client/snapshot/receipt.h"
 #include "client/statedir.h"
 #include "client/workspace/path.h"
 
-#define SNAPSHOT_NAME_MAX 64
 #define RECEIPT_BYTES_MAX (1u << 30)
 /* The head of a receipt, where it says whether it is verified. */
 #define RECEIPT_HEAD_BYTES 2048
 
 bool sbx_snapshot_name_is_valid(const char *name)
 {
-	size_t len = strlen(name);
-
-	if (!len || len > SNAPSHOT_NAME_MAX || !g_ascii_isalnum(name[0]))
-		return false;
-	for (size_t i = 0; i < len; i++)
-		if (!g_ascii_isalnum(name[i]) && !strchr("._-", name[i]))
-			return false;
-	return true;
+	return sbx_name_valid(name);
 }
 
 /* "x" of "x.tar" or "x.json"; NULL: another name. */

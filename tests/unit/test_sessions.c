@@ -178,9 +178,9 @@ static void test_the_one_that_was_meant_is_deleted(void **state)
 	struct sbx_session *session = make(fixture, "a");
 	g_autofree char *id = NULL;
 
-	sbx_session_unref(session);
 	fixture->on_destroy = swap_names;
-	assert_int_equal(sbx_sessions_delete(fixture->sessions, &nobody, "a"), 0);
+	assert_int_equal(sbx_session_delete(session, &nobody), 0);
+	sbx_session_unref(session);
 	assert_kept(fixture, "a");
 	assert_null(sbx_sessions_find(fixture->sessions, "b"));
 	session = sbx_sessions_find(fixture->sessions, "a");
@@ -201,7 +201,7 @@ static void test_what_is_saved_late_makes_nothing_anew(void **state)
 	assert_int_equal(sbx_session_set_snapshot(session, "/x.tar", "then"), 0);
 	assert_true(sbx_session_is_holder(session));
 	assert_kept(fixture, "b");
-	assert_int_equal(sbx_sessions_detach(fixture->sessions, "b"), 0);
+	assert_int_equal(sbx_session_detach(session), 0);
 	assert_kept(fixture, "");
 	assert_int_equal(sbx_session_set_snapshot(session, "/x.tar", "then"), -ENOENT);
 	(void)sbx_session_is_holder(session);
@@ -220,12 +220,12 @@ static void test_unsent_bytes_keep_it(void **state)
 	assert_int_equal(sbx_session_unsent(session), 0);
 	assert_int_equal(spool(session, "1.spool"), 0);
 	assert_int_equal(sbx_session_unsent(session), 1);
-	assert_int_equal(sbx_sessions_detach(fixture->sessions, "a"), -EBUSY);
+	assert_int_equal(sbx_session_detach(session), -EBUSY);
 	assert_int_equal(spool(session, "2.spool"), 0);
 	assert_kept(fixture, "a");
 	assert_int_equal(unlinkat(sbx_session_spool_dirfd(session), "1.spool", 0), 0);
 	assert_int_equal(unlinkat(sbx_session_spool_dirfd(session), "2.spool", 0), 0);
-	assert_int_equal(sbx_sessions_detach(fixture->sessions, "a"), 0);
+	assert_int_equal(sbx_session_detach(session), 0);
 	assert_kept(fixture, "");
 	sbx_session_unref(session);
 }
@@ -260,13 +260,13 @@ static void test_detach_beside_a_writer(void **state)
 
 		assert_int_equal(pthread_create(&thread, NULL, write_once, &writer), 0);
 		atomic_store(&writer.go, true);
-		r = sbx_sessions_detach(fixture->sessions, "a");
+		r = sbx_session_detach(writer.session);
 		pthread_join(thread, NULL);
 		if (r < 0) {
 			assert_int_equal(r, -EBUSY);
 			assert_int_equal(writer.result, 0);
 			assert_int_equal(sbx_session_unsent(writer.session), 1);
-			assert_int_equal(sbx_sessions_delete(fixture->sessions, &nobody, "a"), 0);
+			assert_int_equal(sbx_session_delete(writer.session, &nobody), 0);
 		} else {
 			assert_int_equal(writer.result, -ENOENT);
 		}
