@@ -304,9 +304,7 @@ int sbx_job_look_decode(const char *nonce, const char *out, size_t out_len,
 	fields.at = (const char *)answer.section[0]->data;
 	fields.end = fields.at + answer.section[0]->len;
 	while (r == 0 && (field = fields_next(&fields))) {
-		if (field[0] == 't') {
-			look->clock_s = g_ascii_strtoll(field + 1, NULL, 10);
-		} else if (field[0] == 'j') {
+		if (field[0] == 'j') {
 			r = record_decode(field + 1, &fields, look->records);
 		} else if (field[0] == 'r' && field[1] == '!') {
 			look->error = sbx_errno_from_name(field + 2, strlen(field + 2));

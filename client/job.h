@@ -81,7 +81,6 @@ struct sbx_job_record {
 };
 
 struct sbx_job_look {
-	int64_t clock_s;
 	int error; /* positive errno that the program gave instead of records, 0 */
 	GPtrArray *records; /* struct sbx_job_record */
 };

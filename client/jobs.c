@@ -13,12 +13,15 @@
 #include "client/session.h"
 #include "client/task.h"
 #include "client/workspace/names.h"
+#include "client/workspace/random.h"
 #include "client/workspace/workspace.h"
 
 /* A directory without meta.json is a start that failed after this time. */
 #define STARTING_S 10
 /* How long after a cancel a death without an exit is not yet believed. */
 #define CANCEL_GRACE_MS 3000
+/* Of the name of a request to a leader. */
+#define ASK_CHARS 16
 
 const char *sbx_job_state_name(enum sbx_job_state state)
 {
@@ -269,12 +272,10 @@ void job_take_end_locked(struct sbx_job *job, bool has_exit, int exit_code,
 	}
 }
 
-void job_take_record_locked(struct sbx_job *job, const struct sbx_job_record *record,
-			    int64_t clock_s)
+void job_take_record_locked(struct sbx_job *job, const struct sbx_job_record *record)
 {
 	bool was_known = job->meta || job->ended;
 
-	(void)clock_s;
 	if (!job->ended && record->log_bytes > job->remote_bytes)
 		job->remote_bytes = record->log_bytes;
 	job_take_meta_locked(job, record->meta);
@@ -411,7 +412,7 @@ static void jobs_take_list_locked(struct sbx_jobs *jobs, const struct sbx_job_lo
 			sbx_job_ref(job);
 		}
 		g_hash_table_add(seen, job->id);
-		job_take_record_locked(job, record, look->clock_s);
+		job_take_record_locked(job, record);
 		sbx_job_unref(job);
 	}
 	/* What the sandbox has no more is gone, but for one that came after the question. */
@@ -631,14 +632,16 @@ static int job_ask(struct sbx_job *job, const struct sbx_call *call, const char 
 	struct sbx_program_limits limits;
 	struct sbx_job_look *look = NULL;
 	g_autofree char *ask_id = NULL;
+	char random[ASK_CHARS + 1];
 	int r;
 
 	r = sbx_names_probe(jobs->names, call, &probe);
 	if (r < 0)
 		return r;
 	/* By time: what one program asks for is done in that order. */
-	ask_id = g_strdup_printf("%013" G_GINT64_MODIFIER "x-%08x%08x",
-				 (guint64)g_get_real_time() / 1000, g_random_int(), g_random_int());
+	sbx_random_hex(random, ASK_CHARS);
+	ask_id = g_strdup_printf("%013" G_GINT64_MODIFIER "x-%s", (guint64)g_get_real_time() / 1000,
+				 random);
 	sbx_names_limits(jobs->names, &limits);
 	r = sbx_job_ask_request(job->dir, ask_id, words, &probe->tools, &limits, &request);
 	if (r < 0) {

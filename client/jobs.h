@@ -4,8 +4,7 @@
  * A job is a directory ROOT/ID in the sandbox with meta.json, output.log and exit; its leader
  * (programs/jobrun.sh) runs inside an exec whose answer nobody waits for, which keeps the session
  * awake and lives on where nothing outlives its exec. Roots: the workspace's .sbxfs/jobs, else
- * /var/tmp/sbxfs-jobs/TAG; others only for reading (sbx_jobs_options.extra_root, and
- * /tmp/sandbox-jobs where it is seen to be this sandbox's alone).
+ * /var/tmp/sbxfs-jobs/TAG; another one only of jobs that others start (sbx_jobs_options.extra_root).
  *
  * Looking: all readers of a session share one poll (programs/jobpoll.sh), which asks for what is
  * new in the logs of those jobs that somebody reads, and whether they have ended: 250 ms after

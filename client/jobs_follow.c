@@ -162,7 +162,7 @@ static void jobs_load_end(struct sbx_jobs *jobs, const char *name)
 	job->remote_bytes = bytes;
 	job->left = left;
 	job_spool_open_locked(job);
-	job_take_record_locked(job, &(struct sbx_job_record){ .meta = lines[3] }, 0);
+	job_take_record_locked(job, &(struct sbx_job_record){ .meta = lines[3] });
 	pthread_mutex_unlock(&jobs->lock);
 	sbx_job_unref(job);
 }

@@ -106,8 +106,7 @@ struct sbx_jobs {
 struct sbx_job *job_new_locked(struct sbx_jobs *jobs, const char *id, const char *dir,
 			       const char *op);
 /* Take over what a list or a poll told; starts what waits for a final state. */
-void job_take_record_locked(struct sbx_job *job, const struct sbx_job_record *record,
-			    int64_t clock_s);
+void job_take_record_locked(struct sbx_job *job, const struct sbx_job_record *record);
 void job_take_end_locked(struct sbx_job *job, bool has_exit, int exit_code,
 			 const struct sbx_job_end *end, enum sbx_job_life life);
 /* The sandbox has it no more: out of the table, who waits for it is told. The caller has a

@@ -8,6 +8,7 @@
 #include "client/provider.h"
 #include "client/session.h"
 #include "client/workspace/names.h"
+#include "client/workspace/random.h"
 #include "client/workspace/workspace.h"
 
 /* How long a start may stay without a sign before it has failed. */
@@ -149,7 +150,7 @@ static int start_look(const struct starting *starting, const struct sbx_call *ca
 
 /* The job of @record, which is the one that was started. */
 static struct sbx_job *start_job(const struct starting *starting,
-				 const struct sbx_job_record *record, int64_t clock_s)
+				 const struct sbx_job_record *record)
 {
 	g_autofree char *dir = g_strdup_printf("%s/%s", record->root, record->id);
 	struct sbx_jobs *jobs = starting->jobs;
@@ -167,7 +168,7 @@ static struct sbx_job *start_job(const struct starting *starting,
 	job_spool_open_locked(job);
 	if (!job->meta && !record->has_exit)
 		job->state = SBX_JOB_STARTING;
-	job_take_record_locked(job, record, clock_s);
+	job_take_record_locked(job, record);
 	pthread_mutex_unlock(&jobs->lock);
 	pthread_mutex_lock(&starting->leader->lock);
 	starting->leader->job = sbx_job_ref(job);
@@ -220,8 +221,7 @@ static int start_await(struct starting *starting, const struct sbx_call *call,
 		if (look->error && look->error != EAGAIN) {
 			r = -look->error;
 		} else if (look->records->len == 1) {
-			*ret_job = start_job(starting, g_ptr_array_index(look->records, 0),
-					     look->clock_s);
+			*ret_job = start_job(starting, g_ptr_array_index(look->records, 0));
 			sbx_job_look_free(look);
 			return 0;
 		} else if (leader_was_refused(starting->leader) && !starting->resent) {
@@ -288,7 +288,8 @@ static int jobs_prune(void *arg)
 int sbx_jobs_start(struct sbx_jobs *jobs, const struct sbx_call *call,
 		   const struct sbx_job_spec *spec, struct sbx_job **ret_job)
 {
-	g_autofree char *made_id = NULL, *session = NULL, *op = NULL;
+	g_autofree char *made_id = NULL, *session = NULL;
+	char op[SBX_JOB_OP_CHARS + 1];
 	struct sbx_job_spec own = *spec;
 	struct starting starting = { .jobs = jobs, .spec = &own };
 	const struct sbx_probe_reply *probe;
@@ -307,8 +308,7 @@ int sbx_jobs_start(struct sbx_jobs *jobs, const struct sbx_call *call,
 	r = sbx_ws_sync_most(jobs->ws, call, "jobs/new");
 	if (r < 0)
 		return r;
-	op = g_strdup_printf("%08x%08x%08x%08x", g_random_int(), g_random_int(), g_random_int(),
-			     g_random_int());
+	sbx_random_hex(op, SBX_JOB_OP_CHARS);
 	starting.op = op;
 	session = sbx_session_id(jobs->session);
 	sbx_names_limits(jobs->names, &limits);

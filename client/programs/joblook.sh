@@ -13,7 +13,7 @@
 # Records: "jROOT\0ID\0OP\0META\0EXIT\0END\0LIFE\0BYTES\0AGE\0" where LIFE is 1 (its leader lives),
 # 0 (it does not), or "-" (no leader of ours); BYTES counts without END only, and AGE, the seconds
 # since the directory changed, without META only.
-# "r!ERRNO" instead: refused. tTIME first.
+# "r!ERRNO" instead: refused.
 
 # slurp FILE: D is its text. A builtin: there may be hundreds.
 slurp() {
@@ -43,6 +43,11 @@ life() {
 	else
 		D=-
 	fi
+}
+
+# over DIR: it has said how it ended; its leader may be about to write the layout's exit as well.
+over() {
+	[ -s "$1/end" ] || [ -s "$1/exit" ]
 }
 
 pgid() {
@@ -147,7 +152,7 @@ known() {
 ask() {
 	if [ ! -d "$1" ] || [ -L "$1" ]; then
 		printf 'r!ENOENT\0'
-	elif [ -s "$1/exit" ]; then
+	elif over "$1"; then
 		printf 'r!ESRCH\0'
 	elif [ "$3" != cancel ] && ! known "${3#signal }"; then
 		printf 'r!EINVAL\0'
@@ -202,10 +207,14 @@ remove() {
 	# One without meta.json may be about to get it.
 	a=0
 	[ -e "$1/meta.json" ] || a=$(($(date +%s) - $(stat -c %Z "$1")))
-	if [ ! -s "$1/exit" ] && [ "$D" != 0 ] && { [ "$D" = 1 ] || [ $a -le 10 ]; }; then
+	if ! over "$1" && [ "$D" != 0 ] && { [ "$D" = 1 ] || [ $a -le 10 ]; }; then
 		printf 'r!EBUSY\0'
 	else
-		rm -rf "$1" || printf 'r!EIO\0'
+		# Once more where something was written there meanwhile.
+		rm -rf "$1" || {
+			sleep 0.1 || sleep 1
+			rm -rf "$1" || printf 'r!EIO\0'
+		}
 	fi
 }
 
@@ -213,11 +222,11 @@ umask 077
 mode=$1
 shift
 case $mode in
-list) frame - "$({ clock && list "$@"; } | b64)" ;;
+list) frame - "$(list "$@" | b64)" ;;
 start)
 	looks=$1 id=$2 op=$3
 	shift 3
-	frame - "$({ clock && start "$@"; } | b64)"
+	frame - "$(start "$@" | b64)"
 	;;
-ask | remove) frame - "$({ clock && $mode "$@"; } | b64)" ;;
+ask | remove) frame - "$($mode "$@" | b64)" ;;
 esac

@@ -277,16 +277,15 @@ static void test_probe(void **state)
 
 static void test_job_looks(void **state)
 {
-	static const char clean[] =
-		"t1796036392\0j/w/.sbxfs/jobs\0one-1\0op1\0{\"jobId\":\"one-1\"}\0"
-		"3\0exited 3 7 1796036392 0\0"
-		"0\0"
-		"7\0"
-		"0\0"
-		"j/tmp/sandbox-jobs\0two.2\0\0{}\0\0\0"
-		"1\0"
-		"12\0"
-		"-3\0";
+	static const char clean[] = "j/w/.sbxfs/jobs\0one-1\0op1\0{\"jobId\":\"one-1\"}\0"
+				    "3\0exited 3 7 1796036392 0\0"
+				    "0\0"
+				    "7\0"
+				    "0\0"
+				    "j/tmp/sandbox-jobs\0two.2\0\0{}\0\0\0"
+				    "1\0"
+				    "12\0"
+				    "-3\0";
 	struct garble garble;
 
 	(void)state;

@@ -180,3 +180,13 @@ def test_a_removed_job_is_no_file_any_more(make):
         assert error.errno == errno.ESTALE
     assert time.monotonic() - begun < scale(3)
     os.close(log)
+
+
+def test_removed_the_moment_it_has_ended(make):
+    """Its end is seen before its leader is done."""
+    _, _, session = make()
+    for _ in range(30):
+        job = session / "jobs" / start(session, "true")
+        ended(job)
+        os.rmdir(job)
+    assert ids(session) == []
