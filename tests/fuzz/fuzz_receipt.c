@@ -15,25 +15,22 @@
 
 #define ROUNDS 8000
 
-#define SHA "0000000000000000000000000000000000000000000000000000000000000000"
-#define ENTRY(path, type, mode, more)                                                     \
-	"{\"path\":\"" path "\",\"type\":\"" type "\",\"mode\":\"" mode "\",\"mtimeNs\":" \
-	"\"1234567890123456789\"" more "}"
+#define ZEROS "00000000000000000000000000000000"
+#define SHA   "\"sha256\":\"" ZEROS ZEROS "\""
+#define TIME  "\"mtimeNs\":\"1234567890123456789\""
 
 static const char clean[] =
 	"{\"version\":1,\"snapshot\":\"one\",\"session\":\"id\",\"createdAt\":"
 	"\"2026-11-30T08:30:00Z\",\"how\":\"route\",\"verified\":true,\"unstable\":1,"
-	"\"clockNs\":\"42\",\"archive\":{\"size\":5,\"sha256\":\"" SHA
-	"\"},\"entries\":[\n" ENTRY("a", "file", "0644", ",\"size\":5,\"sha256\":\"" SHA "\"") ",\n" ENTRY(
-		"b", "file", "0644",
-		",\"size\":5,\"sha256\":\"" SHA
-		"\",\"sameAs\":\"a\"") ",\n" ENTRY("d", "directory", "1777",
-						   "") ",\n" ENTRY("d/f", "file", "4755",
-								   ",\"size\":0,\"sha256\":\"" SHA
-								   "\",\"unstable\":true") ",\n" ENTRY("d/l",
-												       "link",
-												       "0777",
-												       ",\"link\":\"../../etc\"") "\n]}\n";
+	"\"clockNs\":\"42\",\"archive\":{\"size\":5," SHA "},\"entries\":[\n"
+	"{\"path\":\"a\",\"type\":\"file\",\"mode\":\"0644\"," TIME ",\"size\":5," SHA "},\n"
+	"{\"path\":\"b\",\"type\":\"file\",\"mode\":\"0644\"," TIME ",\"size\":5," SHA
+	",\"sameAs\":\"a\"},\n"
+	"{\"path\":\"d\",\"type\":\"directory\",\"mode\":\"1777\"," TIME "},\n"
+	"{\"path\":\"d/f\",\"type\":\"file\",\"mode\":\"4755\"," TIME ",\"size\":0," SHA
+	",\"unstable\":true},\n"
+	"{\"path\":\"d/l\",\"type\":\"link\",\"mode\":\"0777\"," TIME
+	",\"link\":\"../../etc\"}\n]}\n";
 
 static const char spice[] = "{}[]\",:\\/.0123456789abcdeflunk \n\0\377";
 

@@ -27,7 +27,7 @@ static const char help_text[] =
 	"  --profile host|overlay    host: commands run directly, the root moves on every thaw;\n"
 	"                            overlay: each command in its own namespaces, by bubblewrap\n"
 	"  --no-exec                 answer exec with 501 not_supported\n"
-	"  --bare-env                commands have no variables but the request's: no PATH, no HOME\n"
+	"  --bare-env                commands have the request's variables alone\n"
 	"  --tools gnu|busybox       what the commands find in PATH; busybox: its applets only\n"
 	"  --idle-ttl-ms N           archive a session idle this long (default 1800000)\n"
 	"  --sweep-ms N              how often to look (default a quarter of that, at most 60000)\n"
