@@ -10,20 +10,10 @@ import time
 import pytest
 
 from sbxtest import scale, tar, wait_for
+from sbxtest.calls import order
 from sbxtest.process import is_running
 
 BLOCK = 512
-
-
-def order(mount, text, name="dev1"):
-    out = os.open(mount / name / "control", os.O_WRONLY)
-    try:
-        os.write(out, text.encode() + b"\n")
-        return 0
-    except OSError as error:
-        return error.errno
-    finally:
-        os.close(out)
 
 
 def kept(mount):

@@ -47,10 +47,6 @@ def fill(small):
     return path
 
 
-def pending(place) -> str:
-    return place.mount.status("dev1")["pending_writes"].split()[0]
-
-
 def test_write(place, small):
     """A new file and a save that don't fit: ENOSPC, the old content is what the sandbox keeps."""
     (place.fs / "old").write_bytes(b"old")
@@ -65,7 +61,7 @@ def test_write(place, small):
         except OSError as error:
             assert error.errno in (errno.ENOSPC, errno.EIO)
         (place.fs / name).unlink()
-        wait_for(lambda: pending(place) == "0", 10)
+        wait_for(lambda: place.mount.pending()[0] == 0, 10)
         # Its room is given back.
         (place.fs / "after").write_bytes(os.urandom(2 * MIB))
         assert (place.root / "after").stat().st_size == 2 * MIB
@@ -102,7 +98,7 @@ def test_full_all_the_time(place, small):
     filler.unlink()
     (place.fs / "h").write_bytes(b"h" * 1000)
     assert (place.root / "h").read_bytes() == b"h" * 1000
-    wait_for(lambda: pending(place) == "0", 10)
+    wait_for(lambda: place.mount.pending()[0] == 0, 10)
 
 
 def test_a_session_that_cannot_be_remembered(place, small):

@@ -3,6 +3,7 @@
 import os
 import subprocess
 
+from sbxtest.mount import parse_status
 from sbxtest.timing import scale, wait_for
 
 # profile, arguments of sbxd
@@ -28,16 +29,14 @@ def start(session, command) -> str:
 
 
 def status(job) -> dict:
-    pairs = (line.partition(":") for line in (job / "status").read_text().splitlines())
-    return {key: value.strip() for key, _, value in pairs}
+    return parse_status((job / "status").read_text())
 
 
 def ended(job, seconds: float = 20) -> dict:
     """Waits for the job's end and returns its status."""
     text = subprocess.run(["cat", job / "wait"], check=True, capture_output=True, text=True,
                           timeout=scale(seconds)).stdout
-    pairs = (line.partition(":") for line in text.splitlines())
-    return {key: value.strip() for key, _, value in pairs}
+    return parse_status(text)
 
 
 def running(job):

@@ -321,8 +321,7 @@ def test_a_dead_mount_is_replaced(start_sbxd, start_mount):
     mount = start_mount(start_sbxd().url)
     (mount / "dev1").mkdir()
     (mount / "dev1/fs/f").write_text("x")
-    mount.signal(signal.SIGKILL)
-    mount.wait_gone()
+    mount.kill()
     with pytest.raises(OSError):
         os.listdir(mount.mnt)
     mount.start()

@@ -19,8 +19,7 @@ def test_many_adopted_files_hold_nobody_up(start_sbxd, start_mount):
     for i, file in enumerate(files):
         os.write(file, b"%d" % i)
     server.set_faults("*:*:refuse")
-    mount.signal(9)
-    mount.wait_gone()
+    mount.kill()
     for file in files:
         try:
             os.close(file)

@@ -33,8 +33,7 @@ def test_renamed_while_it_is_deleted(server, mount):
     assert "b" not in os.listdir(mount.mnt)
     assert mount.status("a")["id"] == identity
     assert (mount / "a/fs/f").read_text() == "x"
-    mount.signal(9)
-    mount.wait_gone()
+    mount.kill()
     mount.start()
     assert mount.status("a")["id"] == identity
     assert not (mount / "b").exists()

@@ -12,36 +12,9 @@ import time
 import pytest
 
 from jobtools import BACKENDS, ended, ids, programs, running, start, status, workspace
+from sbxtest.calls import fails
 from sbxtest.terminal import run_in_terminal
 from sbxtest.timing import scale, wait_for
-
-
-@pytest.fixture
-def make(start_sbxd, start_mount):
-    """make(backend) is a server, a mount of it, and the directory of a session."""
-    def made(backend="host", options=(), args=(), **fields):
-        profile, more = BACKENDS[backend]
-        server = start_sbxd(profile, args=[*more, *args], **fields)
-        mount = start_mount(server.url, options)
-        (mount / "dev1").mkdir()
-        return server, mount, mount / "dev1"
-    return made
-
-
-@pytest.fixture(params=BACKENDS)
-def everywhere(request, make):
-    return make(request.param)
-
-
-@pytest.fixture
-def host(make):
-    return make()
-
-
-def fails(call, *args):
-    with pytest.raises(OSError) as caught:
-        call(*args)
-    return caught.value.errno
 
 
 def refused(session, text):

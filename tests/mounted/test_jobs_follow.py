@@ -1,7 +1,6 @@
 """Following logs: every byte once, whole characters, one poll for all readers."""
 
 import hashlib
-import json
 import os
 import pty
 import signal
@@ -11,19 +10,8 @@ import time
 
 import pytest
 
-from jobtools import BACKENDS, ended, ids, programs, running, start, status, workspace
+from jobtools import BACKENDS, ended, programs, running, start, status, workspace
 from sbxtest.timing import scale, wait_for
-
-
-@pytest.fixture
-def make(start_sbxd, start_mount):
-    def made(backend="host", options=(), **fields):
-        profile, args = BACKENDS[backend]
-        server = start_sbxd(profile, args=args, **fields)
-        mount = start_mount(server.url, options)
-        (mount / "dev1").mkdir()
-        return server, mount, mount / "dev1"
-    return made
 
 
 def polls(records):

@@ -15,17 +15,6 @@ WHOLE = b"".join(b"%d\n" % i for i in range(1, 1200001))
 
 
 @pytest.fixture
-def make(start_sbxd, start_mount):
-    def made(backend="host", options=(), **fields):
-        profile, more = BACKENDS[backend]
-        server = start_sbxd(profile, args=more)
-        mount = start_mount(server.url, options, **fields)
-        (mount / "dev1").mkdir()
-        return server, mount, mount / "dev1"
-    return made
-
-
-@pytest.fixture
 def small(tmp_path):
     """A directory that takes 4 MiB."""
     path = tmp_path / "small"
@@ -49,7 +38,7 @@ def polls(server, after):
 @pytest.mark.parametrize("backend", ["host", "host-busybox"])
 def test_a_cache_that_is_full(make, small, backend):
     """The log is read from the sandbox then, and asked for no more often than any other."""
-    server, mount, session = make(backend, cache_dir=small)
+    server, mount, session = make(backend, mount={"cache_dir": small})
     job = session / "jobs" / start(session, "seq 1 1200000; sleep 3; printf 'e\\303'; sleep 1; "
                                             "printf '\\251'; exit 6")
     got = []

@@ -14,26 +14,9 @@ from jobtools import BACKENDS, ended, ids, running, start, status, workspace
 from sbxtest.timing import scale, wait_for
 
 
-@pytest.fixture
-def make(start_sbxd, start_mount):
-    def made(backend="host", options=(), args=(), **fields):
-        profile, more = BACKENDS[backend]
-        server = start_sbxd(profile, args=[*more, *args], **fields)
-        mount = start_mount(server.url, options)
-        (mount / "dev1").mkdir()
-        return server, mount, mount / "dev1"
-    return made
-
-
-@pytest.fixture(params=BACKENDS)
-def everywhere(request, make):
-    return make(request.param)
-
-
 def kill_mount(mount):
     """kill -9, then what a user does: unmount what is left and mount again."""
-    mount.signal(signal.SIGKILL)
-    mount.wait_gone()
+    mount.kill()
     subprocess.run(["fusermount3", "-uz", mount.mnt], check=True)
     mount.start()
 
@@ -193,8 +176,7 @@ def test_a_job_keeps_its_session_awake(make, backend, seconds):
                               "echo whole; exit 6")
     root = workspace(server, session).resolve()
     time.sleep(1)
-    mount.signal(signal.SIGKILL)
-    mount.wait_gone()
+    mount.kill()
     subprocess.run(["fusermount3", "-uz", mount.mnt], check=True)
     time.sleep(seconds - 1)
     with server.client() as client:

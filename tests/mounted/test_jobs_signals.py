@@ -13,17 +13,6 @@ from jobtools import BACKENDS, ended, running, start, status
 from sbxtest.timing import scale, wait_for
 
 
-@pytest.fixture
-def make(start_sbxd, start_mount):
-    def made(backend="host", args=()):
-        profile, more = BACKENDS[backend]
-        server = start_sbxd(profile, args=[*more, *args])
-        mount = start_mount(server.url)
-        (mount / "dev1").mkdir()
-        return server, mount, mount / "dev1"
-    return made
-
-
 @pytest.fixture(params=[*BACKENDS, "host-without-setsid"])
 def session(request, make):
     if request.param != "host-without-setsid":

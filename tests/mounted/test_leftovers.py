@@ -1,7 +1,6 @@
 """What sbxfs keeps in the workspace is seen by nobody, and goes away."""
 
 import os
-import signal
 import subprocess
 import threading
 
@@ -9,7 +8,6 @@ import pytest
 
 from sbxtest import leftovers
 from sbxtest.fixtures import quick_kinds
-from sbxtest.process import is_running
 from sbxtest.timing import wait_for
 
 
@@ -67,13 +65,6 @@ def test_our_directory_is_not_shown(place):
     assert not place.root.exists()
 
 
-def kill_and_remount(place):
-    pid = place.mount.pid
-    place.mount.signal(signal.SIGKILL)
-    wait_for(lambda: not is_running(pid), 10)
-    place.mount.start()
-
-
 def test_after_kill_and_remount(place):
     """Killed between an upload and its being put in place, and with a removed file open.
 
@@ -93,7 +84,8 @@ def test_after_kill_and_remount(place):
         writer.stdin.close()
     wait_for(lambda: [name.split("/")[0] for name in kept(place)] == ["held"] + 3 * ["stage"], 20,
              "staged files")
-    kill_and_remount(place)
+    place.mount.kill()
+    place.mount.start()
     for writer in writers:
         writer.wait()
     try:

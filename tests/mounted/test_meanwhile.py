@@ -18,10 +18,6 @@ def place(request, start_place):
     return place
 
 
-def pending(place) -> str:
-    return place.mount.status("dev1")["pending_writes"].split()[0]
-
-
 @pytest.mark.parametrize("text", [b"ours\n", b"\377ours" * 20_000], ids=["small", "big"])
 def test_appended_to_before_our_first_append(place, text):
     """Made here exclusively, by O_APPEND; then a job writes its own lines."""
@@ -68,7 +64,7 @@ def test_appended_once_to_a_file_believed_new(place, lost):
         log.write(b"ours\n")
     place.server.set_faults()
     assert (place.root / "log").read_bytes() == b"theirs\nours\n"
-    assert pending(place) == "0"
+    assert place.mount.pending()[0] == 0
 
 
 @pytest.mark.parametrize("lost", ["exec:1:drop", "exec:1-2:drop"])
@@ -132,7 +128,7 @@ def test_two_shells_append(place):
     for number in range(20):
         place.sh(f"echo here {number} >>log")
     assert there.wait() == 0
-    wait_for(lambda: pending(place) == "0", 5)
+    wait_for(lambda: place.mount.pending()[0] == 0, 5)
     lines = (place.root / "log").read_text().splitlines()
     assert [line for line in lines if line.startswith("here")] == [f"here {n}" for n in range(20)]
     assert len(lines) == 29

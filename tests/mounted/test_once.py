@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 
+from sbxtest.calls import order
 from sbxtest.timing import scale, wait_for
 
 # An answer that does not say whether there is a session now.
@@ -15,18 +16,6 @@ LOST = ["drop", "cut=5", "garbage", "wrongtype", "status=500"]
 def created(server, mark) -> int:
     """How often a session was asked for."""
     return sum(record.route == "create" for record in server.log(mark))
-
-
-def order(mount, text, name="dev1"):
-    """Writes one line into a control; 0 or its errno."""
-    out = os.open(mount / name / "control", os.O_WRONLY)
-    try:
-        os.write(out, text.encode() + b"\n")
-        return 0
-    except OSError as error:
-        return error.errno
-    finally:
-        os.close(out)
 
 
 @pytest.mark.parametrize("how", LOST)

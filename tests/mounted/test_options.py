@@ -10,18 +10,10 @@ import uuid
 import pytest
 
 from jobtools import ended, start
+from sbxtest.calls import fails
 from sbxtest.timing import wait_for
 
 MIB = 1 << 20
-
-
-def fails(call, *args) -> int:
-    """Its errno; 0 where it succeeds."""
-    try:
-        call(*args)
-    except OSError as error:
-        return error.errno
-    return 0
 
 
 def open_close(path, flags):

@@ -7,6 +7,7 @@ import os
 import pytest
 
 from jobtools import ended, start
+from sbxtest.calls import fails
 
 RENAME_EXCHANGE = 2
 AT_FDCWD = -100
@@ -18,12 +19,6 @@ def mount(start_sbxd, start_mount):
     for name in ("dev1", "dev2"):
         (mount / name).mkdir()
     return mount
-
-
-def fails(call, *args) -> int:
-    with pytest.raises(OSError) as caught:
-        call(*args)
-    return caught.value.errno
 
 
 def test_a_job_keeps_its_id(mount):

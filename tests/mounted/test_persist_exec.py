@@ -9,8 +9,9 @@ import time
 import pytest
 
 from sbxtest import wait_for
+from sbxtest.calls import order
 
-from test_snapshots import last, order
+from test_snapshots import last
 
 BAD_NAME = os.fsdecode(b"\xff")  # the route refuses such a tree
 

@@ -10,6 +10,7 @@ import sys
 
 import pytest
 
+from sbxtest.calls import fails
 from sbxtest.timing import scale
 
 pytestmark = pytest.mark.core
@@ -23,12 +24,6 @@ def server(start_sbxd):
 @pytest.fixture
 def mount(server, start_mount):
     return start_mount(server.url)
-
-
-def fails(call, *args):
-    with pytest.raises(OSError) as caught:
-        call(*args)
-    return caught.value.errno
 
 
 def test_what_is_where(mount):

@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from sbxtest.calls import fails
 from sbxtest.timing import scale, wait_for
 
 
@@ -20,12 +21,6 @@ def mount(server, start_mount):
     mount = start_mount(server.url, ["ttl=60"])
     (mount / "dev1").mkdir()
     return mount
-
-
-def fails(call, *args) -> int:
-    with pytest.raises(OSError) as caught:
-        call(*args)
-    return caught.value.errno
 
 
 def test_what_another_client_wrote_is_not_deleted(server, mount):

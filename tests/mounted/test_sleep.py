@@ -149,19 +149,16 @@ def test_killed_and_remounted(start_sbxd, start_mount):
     mount = start_mount(server.url)
     (mount / "dev1").mkdir()
     identity = mount.status("dev1")["id"]
-    mount.signal(9)
-    mount.wait_gone()
+    mount.kill()
     mount.start()
     assert mount.status("dev1")["id"] == identity
     os.rename(mount / "dev1", mount / "dev2")
-    mount.signal(9)
-    mount.wait_gone()
+    mount.kill()
     mount.start()
     assert mount.status("dev2")["id"] == identity
     assert not (mount / "dev1").exists()
     (mount / "dev2").rmdir()
-    mount.signal(9)
-    mount.wait_gone()
+    mount.kill()
     mount.start()
     assert not (mount / "dev2").exists()
 

@@ -10,6 +10,7 @@ import time
 import pytest
 
 from sbxtest import scale, wait_for
+from sbxtest.calls import fails
 
 LONG_AGO = 10**18
 
@@ -104,14 +105,6 @@ def start_session(start_mount):
                                            ["keepawake=none", f"timeout={timeout}"]))
 
     return start
-
-
-def fails(act, *args) -> int:
-    try:
-        act(*args)
-    except OSError as err:
-        return err.errno
-    return 0
 
 
 def test_longer_than_a_call_may_wait(start_sbxd, start_session):

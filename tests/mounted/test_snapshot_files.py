@@ -11,9 +11,10 @@ import tarfile
 import pytest
 
 from sbxtest import tar
+from sbxtest.calls import order
 from sbxtest.timing import scale
 
-from test_snapshots import last, order, snapshots, state_files
+from test_snapshots import last, snapshots, state_files
 
 
 def archive(path, members: dict, **fields):

@@ -11,22 +11,10 @@ import time
 import pytest
 
 from sbxtest import scale, wait_for
+from sbxtest.calls import order
 from sbxtest.oddtree import OddTree, copy_tree, differences, remove_tree
 
 KEPT = ["gnu-host", "gnu-overlay", "busybox-host"]
-
-
-def order(mount, text, name="dev1"):
-    """Writes one line into a control; 0 or its errno."""
-    path = mount / name / "control" if name else mount / "control"
-    out = os.open(path, os.O_WRONLY)
-    try:
-        os.write(out, text.encode() + b"\n")
-        return 0
-    except OSError as error:
-        return error.errno
-    finally:
-        os.close(out)
 
 
 def last(mount, name="dev1"):

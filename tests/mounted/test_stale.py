@@ -7,6 +7,7 @@ import subprocess
 import time
 
 import pytest
+from sbxtest.calls import fails
 
 pytestmark = pytest.mark.core
 
@@ -14,12 +15,6 @@ pytestmark = pytest.mark.core
 @pytest.fixture(params=["gnu-host", "busybox-host"])
 def place(request, start_place):
     return start_place(request.param)
-
-
-def fails(call, *args):
-    with pytest.raises(OSError) as caught:
-        call(*args)
-    return caught.value.errno
 
 
 def wait_ttl():

@@ -8,9 +8,10 @@ import time
 import pytest
 
 from sbxtest import scale, wait_for
+from sbxtest.calls import order
 from sbxtest.oddtree import OddTree, copy_tree, differences, remove_tree
 
-from test_snapshots import last, moved, order, snapshots
+from test_snapshots import last, moved, snapshots
 
 
 class Sleeper:

@@ -2,7 +2,6 @@
 
 import errno
 import os
-import signal
 import subprocess
 import threading
 import time
@@ -22,19 +21,8 @@ def place(start_place):
     return place
 
 
-def pending(place) -> tuple:
-    """Files and bytes that status tells of."""
-    words = place.mount.status("dev1")["pending_writes"].split()
-    return int(words[0]), int(words[2])
-
-
 def cut_off(place):
     place.server.set_faults("exec:*:status=500", "put:*:status=500")
-
-
-def killed(place):
-    place.mount.signal(signal.SIGKILL)
-    place.mount.wait_gone()
 
 
 def save(path, data: bytes, flags=os.O_WRONLY | os.O_CREAT | os.O_TRUNC):
@@ -56,7 +44,7 @@ def test_a_writer_killed_in_a_slow_close(place):
     data = os.urandom(3 * MIB)
     (place.work / "data").write_bytes(data)
     writer = subprocess.Popen(["cp", place.work / "data", place.fs / "f"])
-    wait_for(lambda: pending(place)[1] == len(data), 10)
+    wait_for(lambda: place.mount.pending()[1] == len(data), 10)
     time.sleep(0.3)
     assert writer.poll() is None
     writer.kill()
@@ -64,7 +52,7 @@ def test_a_writer_killed_in_a_slow_close(place):
     assert (place.root / "f").read_bytes() == b""
     # cp has made it, empty, when it opened it.
     wait_for(lambda: (place.root / "f").read_bytes() == data, 15)
-    wait_for(lambda: pending(place) == (0, 0), 5)
+    wait_for(lambda: place.mount.pending() == (0, 0), 5)
 
 
 @pytest.mark.core
@@ -78,18 +66,18 @@ def test_kill_after_failed_closes(place):
     assert save(place.fs / "save", b"saved") == errno.EIO
     assert save(place.fs / "change", b"xyz", os.O_WRONLY) == errno.EIO
     assert save(place.fs / "append", b"more", os.O_WRONLY | os.O_APPEND) == errno.EIO
-    assert pending(place)[0] == 4
+    assert place.mount.pending()[0] == 4
     # Here they are as they were written.
     assert (place.fs / "save").read_bytes() == b"saved"
     assert (place.fs / "append").read_bytes() == b"0123456789more"
-    killed(place)
+    place.mount.kill()
     assert (place.root / "save").read_bytes() == b"0123456789"
     place.mount.start()
-    assert pending(place)[0] == 4
+    assert place.mount.pending()[0] == 4
     assert place.mount.status()["pending_writes"].split()[0] == "4"
     place.server.set_faults()
     os.listdir(place.fs)
-    wait_for(lambda: pending(place) == (0, 0), 15)
+    wait_for(lambda: place.mount.pending() == (0, 0), 15)
     assert (place.root / "new \n name").read_bytes() == b"new"
     assert (place.root / "save").read_bytes() == b"saved"
     assert (place.root / "change").read_bytes() == b"xyz3456789"
@@ -107,11 +95,11 @@ def test_kill_of_a_mount_with_a_file_open(place):
     os.write(fd, data)
     # What was begun early does not count: the sandbox shows no half of it.
     assert not (place.root / "f").exists()
-    killed(place)
+    place.mount.kill()
     with pytest.raises(OSError):
         os.close(fd)
     place.mount.start()
-    assert pending(place) == (1, 5 * MIB)
+    assert place.mount.pending() == (1, 5 * MIB)
     os.listdir(place.fs)
     wait_for(lambda: (place.root / "f").exists(), 15)
     assert (place.root / "f").read_bytes() == data
@@ -124,10 +112,10 @@ def test_sent_without_anybody_asking(place):
     assert save(place.fs / "f", b"new") == errno.EIO
     place.server.set_faults()
     wait_for(lambda: (place.root / "f").read_bytes() == b"new", 10)
-    wait_for(lambda: pending(place) == (0, 0), 5)
+    wait_for(lambda: place.mount.pending() == (0, 0), 5)
     cut_off(place)
     assert save(place.fs / "f", b"newer") == errno.EIO
-    killed(place)
+    place.mount.kill()
     place.server.set_faults()
     place.mount.start()
     wait_for(lambda: (place.root / "f").read_bytes() == b"newer", 10)
@@ -143,7 +131,7 @@ def test_sync_says_how_it_went(place):
     assert place.mount.status("dev1")["last"].startswith("sync: E")
     place.server.set_faults()
     (place.mount / "dev1/control").write_text("sync\n")
-    assert pending(place) == (0, 0)
+    assert place.mount.pending() == (0, 0)
     assert (place.root / "f").read_bytes() == b"kept"
 
 
@@ -167,7 +155,7 @@ def test_written_again_and_again(place):
     cut_off(place)
     for text in (b"first", b"second", b"third and last"):
         assert save(place.fs / "f", text) == errno.EIO
-        killed(place)
+        place.mount.kill()
         place.mount.start()
         assert (place.fs / "f").read_bytes() == text
     place.server.set_faults()
@@ -184,7 +172,7 @@ def test_removed_before_it_was_sent(place):
     place.server.set_faults()
     time.sleep(1.5)
     assert not (place.root / "f").exists()
-    assert pending(place) == (0, 0)
+    assert place.mount.pending() == (0, 0)
 
 
 class Meanwhile:
@@ -216,7 +204,7 @@ def leave_unsent(place):
              "the third try", step=0.2)
     place.server.set_faults()
     os.stat(place.fs / "f")
-    assert pending(place) == (1, 3)
+    assert place.mount.pending() == (1, 3)
 
 
 def sync(place):
@@ -229,7 +217,7 @@ def test_sent_again_while_it_is_removed(place):
         sync(place)
     sync(place)
     assert not (place.root / "f").exists()
-    assert pending(place) == (0, 0)
+    assert place.mount.pending() == (0, 0)
 
 
 def test_sent_again_while_it_is_replaced(place):
@@ -240,7 +228,7 @@ def test_sent_again_while_it_is_replaced(place):
     sync(place)
     assert (place.root / "f").read_bytes() == b"what replaces it"
     assert (place.fs / "f").read_bytes() == b"what replaces it"
-    assert pending(place) == (0, 0)
+    assert place.mount.pending() == (0, 0)
 
 
 @pytest.mark.parametrize("how", ["removed", "replaced"])
@@ -265,7 +253,7 @@ def test_gone_while_its_bytes_go_up(place, how):
     names = set(os.listdir(place.root)) - {".sbxfs"}
     assert names == ({"g"} if how == "removed" else {"f"})
     assert how == "removed" or (place.root / "f").read_bytes() == b"what replaces it"
-    assert pending(place) == (0, 0)
+    assert place.mount.pending() == (0, 0)
 
 
 @pytest.mark.parametrize("flags", [os.O_TRUNC, os.O_APPEND], ids=["save", "append"])
@@ -285,7 +273,7 @@ def test_written_while_it_is_renamed(place, flags, what):
     there = place.root / ("d/g" if what == "file" else "e/f")
     assert there.read_bytes() == (b"" if flags == os.O_TRUNC else b"old") + b" and new"
     assert not (place.root / "d/f").exists()
-    assert pending(place) == (0, 0)
+    assert place.mount.pending() == (0, 0)
 
 
 @pytest.mark.parametrize("replaced", [True, False])

@@ -10,6 +10,7 @@ import time
 import pytest
 
 from jobtools import ended, ids
+from sbxtest.calls import fails
 from sbxtest.timing import scale, wait_for
 
 pytestmark = pytest.mark.core
@@ -27,12 +28,6 @@ def mount(server, start_mount):
     mount = start_mount(server.url)
     (mount / "dev1").mkdir()
     return mount
-
-
-def fails(call, *args):
-    with pytest.raises(OSError) as caught:
-        call(*args)
-    return caught.value.errno
 
 
 def acts(server) -> int:

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 from pathlib import Path
@@ -25,6 +26,12 @@ def is_mounted(path) -> bool:
     wanted = os.fsencode(str(path)).replace(b"\\", b"\\134").replace(b" ", b"\\040")
     with open("/proc/self/mountinfo", "rb") as table:
         return any(line.split()[4] == wanted for line in table)
+
+
+def parse_status(text: str) -> dict:
+    """The `key: value` lines of a status."""
+    pairs = (line.partition(":") for line in text.splitlines())
+    return {key.strip(): value.strip() for key, _, value in pairs}
 
 
 class Mount:
@@ -129,6 +136,11 @@ class Mount:
     def signal(self, number: int):
         os.kill(self.pid, number)
 
+    def kill(self):
+        """SIGKILL, as after a crash; start() mounts again."""
+        self.signal(signal.SIGKILL)
+        self.wait_gone()
+
     def close(self):
         """Takes away whatever is left: the mount, the process, the directories."""
         try:
@@ -149,6 +161,10 @@ class Mount:
         return (self.mnt / name).read_text()
 
     def status(self, name: str = ".") -> dict:
-        """The `key: value` lines of a status file."""
-        pairs = (line.partition(":") for line in self.read(f"{name}/status").splitlines())
-        return {key.strip(): value.strip() for key, _, value in pairs}
+        """What a status file says."""
+        return parse_status(self.read(f"{name}/status"))
+
+    def pending(self, name: str = "dev1") -> tuple[int, int]:
+        """The files that are not sent yet, and the bytes."""
+        words = self.status(name)["pending_writes"].split()
+        return int(words[0]), int(words[2])
