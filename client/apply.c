@@ -69,6 +69,13 @@ void sbx_apply_free(struct sbx_apply_request *req)
 	g_free(req);
 }
 
+void sbx_apply_asked_before(struct sbx_apply_request *req)
+{
+	req->asked_before = true;
+	if (req->id_word)
+		req->id_word[0] = '+';
+}
+
 const char *sbx_apply_opid(const struct sbx_apply_request *req)
 {
 	return req->opid;
@@ -590,7 +597,10 @@ static int seal(struct sbx_apply_request *req)
 	int error = req->error;
 
 	if (error == 0)
-		error = sbx_program_request_add(program, req->opid);
+		error = sbx_program_request_addf(program, "%c%s", req->asked_before ? '+' : '-',
+						 req->opid);
+	if (error == 0)
+		req->id_word = program->argv->pdata[program->argv->len - 1];
 	if (error == 0)
 		error = sbx_program_request_add(program, sweep ? "1" : "0");
 	if (req->survey != NULL)

@@ -7,7 +7,8 @@
  *
  * Exactly once: a request has an id, and the sandbox keeps the outcome under it for ten minutes.
  * The same request sent again gives the stored answer, or -EINPROGRESS while the first one still
- * runs, and never does anything twice. An id must not be used for another request.
+ * runs, and never does anything twice. Where outcomes can't be kept it is done the first time, and
+ * refused when it is sent again. An id must not be used for another request.
  *
  * Content travels in the request (small), or was put beforehand into a staging file in
  * SBX_STAGE_DIR (big) which the operations name.
@@ -64,6 +65,9 @@ struct sbx_apply_request;
 struct sbx_apply_request *sbx_apply_new(const struct sbx_tools *tools,
 					const struct sbx_program_limits *limits, const char *opid);
 void sbx_apply_free(struct sbx_apply_request *req);
+/* The same was sent before, by this request or another: from now on it is refused (-EUCLEAN) where
+ * the sandbox could not keep what came of that. */
+void sbx_apply_asked_before(struct sbx_apply_request *req);
 const char *sbx_apply_opid(const struct sbx_apply_request *req);
 unsigned sbx_apply_count(const struct sbx_apply_request *req);
 
@@ -200,8 +204,8 @@ struct sbx_apply_reply {
 
 /*
  * Decodes stdout of the exec that ran req. 0 and a reply to be freed; -EINPROGRESS: the same id
- * still runs (ask again, by the same argv); -EUCLEAN: an earlier run under this id ended without an
- * answer, what it did is not known; errors of sbx_program_unframe().
+ * still runs (ask again); -EUCLEAN: an earlier run under this id ended without an answer, or could
+ * not keep it: what it did is not known; errors of sbx_program_unframe().
  */
 int sbx_apply_decode(const struct sbx_apply_request *req, const char *out, size_t out_len,
 		     struct sbx_apply_reply **ret_reply);

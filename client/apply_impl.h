@@ -10,6 +10,8 @@
 struct sbx_apply_request {
 	struct sbx_program_request program;
 	char opid[SBX_OPID_CHARS + 1];
+	char *id_word; /* in the program's arguments: opid after a sign; NULL: not sealed */
+	bool asked_before;
 	GPtrArray *words; /* char *, of the operations: VERB COUNT ARG... */
 	GPtrArray *paths; /* char *, all that are named, as in program.h */
 	GHashTable *path_index;

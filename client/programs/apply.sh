@@ -4,6 +4,7 @@
 #
 #   ID SWEEP WORDS WORD... PATHS PATH... [VERB COUNT ARG...]...
 #
+# Before the ID stands a "-", or a "+" where the same was asked for before.
 # Words are those of scan.sh, or none: what is listed afterwards, in a section of its own.
 # Paths count from 1, and 0 is none; those without a "-" before them are looked at in the end.
 # "&VERB" is left out when the operation before it failed. Records: rFLAGS\0WHY\0 of each operation
@@ -659,7 +660,10 @@ repeat() {
 	done
 }
 
-id=$1 sweep=$2 n=$3 i=0 words='' reports='' plain=1 kept=1
+id=${1#?} sweep=$2 n=$3 i=0 words='' reports='' plain=1 kept=1 first=1
+case $1 in
++*) first=0 ;;
+esac
 shift 3
 while [ $i -lt "$n" ]; do
 	i=$((i + 1))
@@ -687,6 +691,7 @@ if ! claim; then
 	workdir
 	claim || {
 		repeat
+		[ $first -eq 1 ] || refuse lost
 		kept=0
 	}
 fi

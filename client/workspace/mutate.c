@@ -3,12 +3,14 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 
 #include "client/apply.h"
 #include "client/errlog.h"
 #include "client/provider.h"
 #include "client/session.h"
 #include "client/workspace/claims.h"
+#include "client/workspace/doubt.h"
 #include "client/workspace/freshen.h"
 #include "client/workspace/names_impl.h"
 #include "client/workspace/op.h"
@@ -274,6 +276,8 @@ static int batch_encode(struct sbx_names *names, const GPtrArray *batch,
 		guint i;
 		int r = 0;
 
+		if (head->ops[0].opid && head->ops[0].asked_before)
+			sbx_apply_asked_before(request);
 		for (i = 0; r >= 0 && i < n; i++) {
 			const struct mutation *mutation = g_ptr_array_index(batch, i);
 
@@ -301,16 +305,37 @@ static int batch_encode(struct sbx_names *names, const GPtrArray *batch,
 	}
 }
 
+/* Time that also passes while this machine sleeps. */
+static int64_t awake_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_BOOTTIME, &now);
+	return now.tv_sec * INT64_C(1000) + now.tv_nsec / 1000000;
+}
+
+/* Something may have been done of which no answer tells. A server's own error is an answer, that of
+ * a gateway before it is none. */
+static bool is_lost(const struct sbx_failure *failure)
+{
+	if (failure->kind == SBX_FAIL_REPLY)
+		return failure->maybe_done &&
+		       (failure->http_status == 502 || failure->http_status == 504);
+	return failure->kind == SBX_FAIL_LOST ||
+	       (failure->kind == SBX_FAIL_STALL && failure->maybe_done);
+}
+
 /*
  * Send @request until it is answered or the time is over. -E2BIG: a shorter command is wanted,
- * nothing was done. *ret_asked_us: when it was sent first.
+ * nothing was done; -EUCLEAN: sbx_apply_decode(). *ret_asked_us: when it was sent first.
  */
 static int request_send(struct sbx_names *names, const struct sbx_call *call, int64_t timeout_ms,
 			struct sbx_apply_request *request, struct sbx_apply_reply **ret_reply,
 			int64_t *ret_asked_us)
 {
 	int64_t until_us = names_now_us() + timeout_ms * 1000;
-	int64_t pause_ms = RETRY_FIRST_MS;
+	int64_t begun_ms = awake_ms();
+	int64_t pause_ms = 0;
 	struct sbx_failure failure = { 0 };
 	struct sbx_call own = *call;
 	int error = 0;
@@ -328,12 +353,11 @@ static int request_send(struct sbx_names *names, const struct sbx_call *call, in
 		if (left_ms <= 0)
 			return -ETIMEDOUT;
 		failure.kind = SBX_FAIL_NONE;
-		r = sbx_names_run(names, &own, left_ms, argv, true, &result);
+		/* What is sent again has to say so: not by the layers below. */
+		r = sbx_names_run(names, &own, left_ms, argv, false, &result);
 		if (r == 0) {
 			r = sbx_apply_decode(request, result.out, result.out_len, ret_reply);
-			if (r == -EUCLEAN)
-				r = -EIO;
-			else if (r < 0 && r != -EINPROGRESS)
+			if (r < 0 && r != -EINPROGRESS && r != -EUCLEAN)
 				r = sbx_names_bad_answer(names, "apply", r, &result);
 			sbx_exec_result_clear(&result);
 			/* A cut answer would be cut again: the outcome is stored as it is. */
@@ -341,15 +365,18 @@ static int request_send(struct sbx_names *names, const struct sbx_call *call, in
 				r = -EIO;
 			if (r != -EINPROGRESS)
 				return r;
-		} else if (failure.kind != SBX_FAIL_LOST &&
-			   !(failure.kind == SBX_FAIL_STALL && failure.maybe_done)) {
+		} else if (!is_lost(&failure)) {
 			return r;
 		}
+		/* Past that the sandbox may have forgotten the outcome: to ask would be to do. */
+		if (awake_ms() - begun_ms > SBX_OUTCOME_MS)
+			return r == -EINPROGRESS ? -ETIMEDOUT : r;
 		if (left_ms <= pause_ms)
 			return r == -EINPROGRESS ? -ETIMEDOUT : r;
 		if (sbx_call_sleep(call, pause_ms) < 0)
 			return -EINTR;
-		pause_ms = MIN(2 * pause_ms, RETRY_MOST_MS);
+		pause_ms = pause_ms ? MIN(2 * pause_ms, RETRY_MOST_MS) : RETRY_FIRST_MS;
+		sbx_apply_asked_before(request);
 	}
 }
 
@@ -380,7 +407,8 @@ static void batch_done(struct sbx_names *names, GPtrArray *batch, guint n, int r
 		else
 			mutation_doubt_locked(names, mutation);
 		first += mutation->n_ops;
-		mutation->error = r;
+		/* Who has an id of his own may look for himself what became of it. */
+		mutation->error = r == -EUCLEAN && !mutation->ops[0].opid ? -EIO : r;
 		mutation->state = MUTATION_DONE;
 		mutation_unclaim_locked(names, mutation);
 	}

@@ -10,9 +10,10 @@
  * the same path, or one above or below it (claims.h): what it left in the sandbox is what the next
  * one finds. Where a request is soon over there is one at a time, and more operations in each.
  *
- * After a lost answer the identical request is sent again: the sandbox keeps the outcome under the
- * id, so nothing is done twice. When the time is over without an answer the callers get the error,
- * and what they named is asked for anew.
+ * After a lost answer, also when a gateway (502, 504) answers in the server's place, the request is
+ * sent again and says so: the sandbox keeps the outcome under the id, or refuses where it can't, so
+ * nothing is done twice. When the time is over without an answer, or so long that the outcome may
+ * be forgotten, the callers get the error, and what they named is asked for anew.
  *
  * Locking: names->lock, taken inside, never held across the request.
  */

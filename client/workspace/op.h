@@ -60,6 +60,7 @@ struct sbx_op {
 	/* Of the first operation of a caller's: the id of a request of their own (apply.h). Asked
 	 * again with the same one, what was done is not done twice. NULL: they share a request. */
 	const char *opid;
+	bool asked_before; /* that request was sent, and its answer did not come */
 };
 
 struct sbx_op_result {

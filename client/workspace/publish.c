@@ -144,7 +144,7 @@ static int publish_new_attempt_locked(struct sbx_node_file *node, uint64_t end,
  * attempt of their own, after it.
  */
 static int publish_view_locked(struct sbx_node_file *node, struct sbx_spool_view *ret_view,
-			       uint64_t *ret_seq)
+			       uint64_t *ret_seq, bool *ret_again)
 {
 	struct sbx_spool_meta meta;
 	uint64_t seq;
@@ -175,6 +175,7 @@ static int publish_view_locked(struct sbx_node_file *node, struct sbx_spool_view
 	}
 	ret_view->meta = meta;
 	*ret_seq = seq;
+	*ret_again = again;
 	return 0;
 }
 
@@ -229,8 +230,10 @@ static int publish_attempt_anew(struct sbx_node_file *node, struct sbx_spool_vie
 		r = publish_new_attempt_locked(node, view->log_end, &meta);
 	}
 	pthread_mutex_unlock(&node->lock);
-	if (r == 0)
+	if (r == 0) {
 		g_strlcpy(view->meta.attempt_id, meta.attempt_id, sizeof(view->meta.attempt_id));
+		view->meta.attempt_ns = meta.attempt_ns;
+	}
 	return r;
 }
 
@@ -238,35 +241,64 @@ static int publish_attempt_anew(struct sbx_node_file *node, struct sbx_spool_vie
  * Before @view is sent: is that still the thing to do? *ret_done: the sandbox has it, as *sent says.
  * -ECANCELED: it is not to be sent there.
  */
-static int publish_doubt(struct sbx_node_file *node, const struct sbx_call *call, const char *path,
-			 bool left, struct sbx_spool_view *view, struct sbx_sent *sent,
-			 bool *ret_done)
+static int publish_doubt(struct sbx_node_file *node, const struct sbx_call *call,
+			 struct sbx_sending *sending, bool left, struct sbx_spool_view *view,
+			 struct sbx_sent *sent, bool *ret_done)
 {
 	struct sbx_doubted doubted = {
-		.session = node->files->session,
-		.names = node->files->names,
-		.path = path,
+		.session = sending->session,
+		.names = sending->names,
+		.path = sending->path,
 		.view = view,
 	};
 	enum sbx_doubt doubt = SBX_DOUBT_SEND;
 	struct sbx_attr attr;
 	int r = 0;
 
-	recover_older(node->files, path, view->meta.begun_ns, &doubted.older);
+	recover_older(node->files, sending->path, view->meta.begun_ns, &doubted.older);
 	/* Until its outcome is known, or forgotten, an attempt is repeated as it was. */
 	if (left && (!view->meta.attempt_id[0] || sbx_doubt_is_old(view)))
 		r = sbx_doubt_left(&doubted, call, &doubt, &attr);
 	if (r == 0 && doubt == SBX_DOUBT_NEWER)
-		return recover_aside(node, call, path, &attr);
+		return recover_aside(node, call, sending->path, &attr);
 	if (r == 0 && doubt == SBX_DOUBT_SEND && sbx_doubt_is_old(view)) {
 		r = sbx_doubt_appended(&doubted, call, &doubt, &attr);
 		if (r == 0 && doubt == SBX_DOUBT_SEND)
 			r = publish_attempt_anew(node, view);
+		sending->asked_before = false;
 	}
 	*ret_done = r == 0 && doubt == SBX_DOUBT_DONE;
 	if (*ret_done)
 		*sent = (struct sbx_sent){ .known = true, .attr = attr };
 	return r;
+}
+
+/* Look, where that is due, and send @view. */
+static int publish_send(struct sbx_node_file *node, const struct sbx_call *call,
+			struct sbx_sending *sending, bool left, struct sbx_spool_view *view,
+			struct sbx_sent *sent)
+{
+	bool done = false;
+	int r;
+
+	sending->view = view;
+	sending->opid = view->meta.attempt_id[0] ? view->meta.attempt_id : NULL;
+	r = publish_doubt(node, call, sending, left, view, sent, &done);
+	if (r == 0 && !done)
+		r = sbx_send(sending, call, sent);
+	if (r == -EUCLEAN && sending->opid) {
+		/* The sandbox did not keep what came of it: as if that were long ago. */
+		view->meta.attempt_ns = 0;
+		r = publish_doubt(node, call, sending, left, view, sent, &done);
+		if (r == 0 && !done)
+			r = sbx_send(sending, call, sent);
+	}
+	if (r < 0 && sending->stage && sent->answered) {
+		/* It may be gone from there; all that is needed is still here. */
+		sending->stage = NULL;
+		r = sbx_send(sending, call, sent);
+	}
+	return r == -EUCLEAN ? -EIO : r;
 }
 
 /* One attempt. The outcome is in the node. */
@@ -291,7 +323,6 @@ static void publish_attempt(struct sbx_node_file *node)
 	struct sbx_content *base = NULL;
 	g_autofree char *stage = NULL;
 	bool first_failure;
-	bool done = false;
 	uint64_t seq = 0;
 	bool left;
 	int r;
@@ -302,7 +333,7 @@ static void publish_attempt(struct sbx_node_file *node)
 	/* Nobody waits for a retry: it is not a use of the session. */
 	call.background = node->failed && node->n_waiting == 0;
 	left = node->left;
-	r = publish_view_locked(node, &view, &seq);
+	r = publish_view_locked(node, &view, &seq, &sending.asked_before);
 	if (r == 0)
 		r = publish_base_locked(node, &call, &view, &base);
 	if (r == 0)
@@ -310,18 +341,9 @@ static void publish_attempt(struct sbx_node_file *node)
 	pthread_mutex_unlock(&node->lock);
 	sending.path = publishing.path;
 	sending.stage = stage;
-	sending.view = &view;
 	sending.base = base;
 	if (r == 0)
-		r = publish_doubt(node, &call, publishing.path, left, &view, &sent, &done);
-	sending.opid = view.meta.attempt_id[0] ? view.meta.attempt_id : NULL;
-	if (r == 0 && !done)
-		r = sbx_send(&sending, &call, &sent);
-	if (r < 0 && stage && sent.answered) {
-		/* It may be gone from there; all that is needed is still here. */
-		sending.stage = NULL;
-		r = sbx_send(&sending, &call, &sent);
-	}
+		r = publish_send(node, &call, &sending, left, &view, &sent);
 	pthread_mutex_lock(&node->lock);
 	publish_note_locked(node, seq, r, &sent);
 	pthread_mutex_unlock(&node->lock);

@@ -46,6 +46,13 @@ static struct sbx_op *ops_add(struct send_ops *ops, enum sbx_op_kind kind, const
 	return op;
 }
 
+/* They append: under the attempt's id. */
+static void ops_set_id(struct send_ops *ops, const struct sbx_sending *sending)
+{
+	ops->op[0].opid = sending->opid;
+	ops->op[0].asked_before = sending->asked_before;
+}
+
 /* Run them. The errno of the first that failed; *sent as the last that names the path says. */
 static int ops_run(const struct sbx_sending *sending, const struct sbx_call *call,
 		   const struct send_ops *ops, int64_t work_ms, struct sbx_sent *sent)
@@ -250,7 +257,7 @@ static int send_whole_inline(const struct sbx_sending *sending, const struct sbx
 		return r;
 	op = ops_add(&ops, SBX_DO_SAVE, sending->path);
 	save_init(sending, op);
-	op->opid = sending->opid;
+	ops_set_id(&ops, sending);
 	op->content.data = data;
 	op->content.len = upload->len_bytes;
 	return ops_run(sending, call, &ops, 0, sent);
@@ -270,7 +277,7 @@ static int send_whole_staged(const struct sbx_sending *sending, const struct sbx
 	if (r == 0) {
 		op = ops_add(&ops, SBX_DO_SAVE, sending->path);
 		save_init(sending, op);
-		op->opid = sending->opid;
+		ops_set_id(&ops, sending);
 		op->content.stage = stages->pdata[0];
 		op->content.len = upload->len_bytes;
 		r = ops_run(sending, call, &ops, (int64_t)(upload->len_bytes / WORK_BYTES_MS),
@@ -320,7 +327,7 @@ static int send_whole_parts(const struct sbx_sending *sending, const struct sbx_
 		struct send_ops ops = { .n = 0 };
 		struct sbx_op *op = ops_add(&ops, SBX_DO_TRUNCATE, target);
 
-		op->opid = sending->opid;
+		ops_set_id(&ops, sending);
 		op->size = layout->size_bytes;
 		op = ops_add(&ops, SBX_DO_SAVE, sending->path);
 		save_init(sending, op);
@@ -464,6 +471,7 @@ static int patch_anew(const struct sbx_sending *sending, const struct sbx_call *
 	struct sbx_op *op = ops_add(&ops, SBX_DO_CREATE, sending->path);
 
 	op->opid = opid;
+	op->asked_before = sending->asked_before;
 	op->mode = meta->flags & SBX_SPOOL_MODE ? meta->mode & 0777 : SBX_MODE_NEW;
 	ops_add_patch(&ops, sending->path, pieces, 0, pieces->len);
 	ops_add_meta(sending, &ops);
@@ -501,7 +509,7 @@ static int patch_run(const struct sbx_sending *sending, const struct sbx_call *c
 		if (stages && stages->len == 1)
 			(void)ops_add(&ops, SBX_DO_UNLINK, stages->pdata[0]);
 		if (tail->len > 0)
-			ops.op[0].opid = sending->opid;
+			ops_set_id(&ops, sending);
 		r = ops.n ? ops_run(sending, call, &ops,
 				    work_ms + (int64_t)(pieces->len - at) * WORK_PIECE_MS, sent)
 			  : 0;

@@ -43,6 +43,7 @@ struct sbx_sending {
 	struct sbx_content *base; /* NULL where no byte of the base is needed without exec */
 	const char *stage; /* a staged file that has all of a whole view; NULL: none */
 	const char *opid; /* of the request that appends; NULL: nothing is appended */
+	bool asked_before; /* under that id */
 	void (*progress)(void *arg); /* bytes have gone */
 	/* Round each request that changes the path itself. begin() false: not now, -ECANCELED. */
 	bool (*place_begin)(void *arg);
@@ -57,7 +58,8 @@ struct sbx_sent {
 	bool answered; /* of a failure: the sandbox has said so; else it may have done it after all */
 };
 
-/* *ret_sent is set in any case. */
+/* *ret_sent is set in any case. -EUCLEAN: it is not known whether what was sent under the id before
+ * was done. */
 int sbx_send(const struct sbx_sending *sending, const struct sbx_call *call,
 	     struct sbx_sent *ret_sent);
 
