@@ -10,10 +10,10 @@
 #include "client/json.h"
 #include "client/probe.h"
 #include "client/provider.h"
+#include "client/random.h"
 #include "client/session.h"
 #include "client/task.h"
 #include "client/workspace/names.h"
-#include "client/workspace/random.h"
 #include "client/workspace/workspace.h"
 
 /* A directory without meta.json is a start that failed after this time. */

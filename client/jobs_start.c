@@ -6,9 +6,9 @@
 #include "client/jobs_impl.h"
 #include "client/probe.h"
 #include "client/provider.h"
+#include "client/random.h"
 #include "client/session.h"
 #include "client/workspace/names.h"
-#include "client/workspace/random.h"
 #include "client/workspace/workspace.h"
 
 /* How long a start may stay without a sign before it has failed. */

@@ -2,10 +2,10 @@
 
 #include <errno.h>
 #include <string.h>
-#include <sys/random.h>
 #include <zlib.h>
 
 #include "client/errmap.h"
+#include "client/random.h"
 #include "program_texts.h"
 
 #define PATH_BYTES_MAX	 4095
@@ -65,23 +65,6 @@ const char *const *sbx_program_environment(void)
 	return environment;
 }
 
-/* Only has to differ from that of every other request whose answer could be mistaken for it. */
-static void make_nonce(char nonce[SBX_NONCE_CHARS + 1])
-{
-	static const char digits[] = "0123456789abcdef";
-	uint8_t bytes[SBX_NONCE_CHARS / 2];
-
-	if (getrandom(bytes, sizeof(bytes), 0) != (ssize_t)sizeof(bytes)) {
-		for (size_t i = 0; i < sizeof(bytes); i++)
-			bytes[i] = (uint8_t)g_random_int();
-	}
-	for (size_t i = 0; i < sizeof(bytes); i++) {
-		nonce[2 * i] = digits[bytes[i] >> 4];
-		nonce[2 * i + 1] = digits[bytes[i] & 15];
-	}
-	nonce[SBX_NONCE_CHARS] = '\0';
-}
-
 int sbx_program_request_init(struct sbx_program_request *req, enum sbx_program which,
 			     const struct sbx_tools *tools, const struct sbx_program_limits *limits)
 {
@@ -92,7 +75,8 @@ int sbx_program_request_init(struct sbx_program_request *req, enum sbx_program w
 		.limits = *limits,
 		.tools = *tools,
 	};
-	make_nonce(req->nonce);
+	/* Only has to differ from that of every other request whose answer could be mistaken. */
+	sbx_random_hex(req->nonce, SBX_NONCE_CHARS);
 	error = sbx_program_request_add(req, "sh");
 	if (error == 0)
 		error = sbx_program_request_add(req, "-c");

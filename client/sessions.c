@@ -10,6 +10,8 @@
 
 #include "client/errlog.h"
 #include "client/json.h"
+#include "client/localfile.h"
+#include "client/random.h"
 #include "client/session_impl.h"
 #include "client/statedir.h"
 #include "client/task.h"
@@ -18,6 +20,7 @@
 #define SESSION_FILE_MAX    (1 << 20)
 #define SPOOL_SUFFIX	    ".spool"
 #define GONE_PREFIX	    ".gone-"
+#define GONE_CHARS	    16
 #define PROBE_NAME_PAUSE_MS 10000
 #define SPOOL_CLOSE_TRIES   3
 #define PROBE_MINUTE_MS	    60000
@@ -562,21 +565,17 @@ int sbx_sessions_rename(struct sbx_sessions *sessions, const char *from, const c
  * removed. */
 static ssize_t spool_count(struct sbx_session *session, bool sweep)
 {
-	int fd = openat(session->spool_dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	DIR *d = fd < 0 ? NULL : fdopendir(fd);
+	DIR *d = sbx_local_opendir(session->spool_dirfd);
 	struct dirent *e;
 	ssize_t n = 0;
 
-	if (!d) {
-		if (fd >= 0)
-			close(fd);
+	if (!d)
 		return -1;
-	}
 	while ((e = readdir(d))) {
 		if (g_str_has_suffix(e->d_name, SPOOL_SUFFIX))
 			n++;
 		else if (sweep && strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
-			(void)unlinkat(fd, e->d_name, 0);
+			(void)unlinkat(session->spool_dirfd, e->d_name, 0);
 	}
 	closedir(d);
 	return n;
@@ -626,13 +625,16 @@ static int session_forget(struct sbx_session *session, bool unless_unsent)
 {
 	struct sbx_sessions *sessions = session->sessions;
 	int sessions_fd = sbx_statedir_opendir(sessions->dir, "sessions");
-	g_autofree char *gone =
-		g_strdup_printf(GONE_PREFIX "%08x%08x", g_random_int(), g_random_int());
-	g_autofree char *relative = g_strdup_printf("sessions/%s", gone);
+	char random[GONE_CHARS + 1];
+	g_autofree char *gone = NULL;
+	g_autofree char *relative = NULL;
 	int r = 0;
 
 	if (sessions_fd < 0)
 		return sessions_fd;
+	sbx_random_hex(random, GONE_CHARS);
+	gone = g_strconcat(GONE_PREFIX, random, NULL);
+	relative = g_strconcat("sessions/", gone, NULL);
 	pthread_mutex_lock(&sessions->lock);
 	if (g_hash_table_lookup(sessions->by_name, session->name) != session)
 		r = -ENOENT;

@@ -14,6 +14,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "client/localfile.h"
+
 struct sbx_statedir {
 	char *path;
 	char *cache_path;
@@ -224,22 +226,6 @@ int sbx_statedir_cache_opendir(const struct sbx_statedir *dir, const char *relat
 	return statedir_opendir_at(dir->cache_fd, relative);
 }
 
-static int statedir_write_all(int fd, const char *data, size_t len_bytes)
-{
-	while (len_bytes) {
-		ssize_t n = write(fd, data, len_bytes);
-
-		if (n < 0) {
-			if (errno == EINTR)
-				continue;
-			return -errno;
-		}
-		data += n;
-		len_bytes -= (size_t)n;
-	}
-	return 0;
-}
-
 int sbx_statedir_replace(int dirfd, const char *name, const void *data, size_t len_bytes)
 {
 	static _Atomic unsigned int counter;
@@ -252,7 +238,7 @@ int sbx_statedir_replace(int dirfd, const char *name, const void *data, size_t l
 	fd = openat(dirfd, temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return -errno;
-	r = statedir_write_all(fd, data, len_bytes);
+	r = sbx_local_write(fd, data, len_bytes, 0);
 	if (r == 0 && fsync(fd) < 0)
 		r = -errno;
 	close(fd);
@@ -285,19 +271,9 @@ int sbx_statedir_read(int dirfd, const char *name, size_t max_bytes, char **ret_
 	if (r < 0)
 		goto out;
 	data = g_malloc((size_t)st.st_size + 1);
-	while (len < (size_t)st.st_size) {
-		ssize_t n = read(fd, data + len, (size_t)st.st_size - len);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0) {
-			r = -errno;
-			goto out;
-		}
-		if (n == 0)
-			break;
-		len += (size_t)n;
-	}
+	r = sbx_local_read_up_to(fd, data, (size_t)st.st_size, &len);
+	if (r < 0)
+		goto out;
 	data[len] = '\0';
 	*ret_data = g_steal_pointer(&data);
 	if (ret_len_bytes)

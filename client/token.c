@@ -12,6 +12,8 @@
 
 #include <glib.h>
 
+#include "client/localfile.h"
+
 #define TOKEN_PREFIX "Authorization: Bearer "
 
 /* What lies in the page of its own. */
@@ -73,19 +75,9 @@ static int token_read_file(const char *file, char *ret_text, struct stat *ret_st
 		r = -EISDIR;
 		goto out;
 	}
-	while (len < SBX_TOKEN_MAX + 1) {
-		ssize_t n = read(fd, ret_text + len, SBX_TOKEN_MAX + 1 - len);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0) {
-			r = -errno;
-			goto out;
-		}
-		if (n == 0)
-			break;
-		len += (size_t)n;
-	}
+	r = sbx_local_read_up_to(fd, ret_text, SBX_TOKEN_MAX + 1, &len);
+	if (r < 0)
+		goto out;
 	r = len > SBX_TOKEN_MAX ? -EINVAL : token_check(ret_text, len);
 out:
 	close(fd);

@@ -11,8 +11,8 @@
 
 #include "client/call.h"
 #include "client/json.h"
+#include "client/localfile.h"
 #include "client/snapshot/snapshot.h"
-#include "client/workspace/localfile.h"
 
 #define STATE_BYTES_MAX (64 * 1024)
 #define COPY_BYTES	(16u << 20)

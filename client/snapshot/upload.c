@@ -9,8 +9,8 @@
 
 #include "client/apply.h"
 #include "client/call.h"
+#include "client/random.h"
 #include "client/snapshot/receipt.h"
-#include "client/workspace/random.h"
 
 #define COPY_BYTES   (256 * 1024)
 #define RANDOM_CHARS 16

@@ -7,11 +7,11 @@
 #include <unistd.h>
 
 #include "client/call.h"
+#include "client/localfile.h"
 #include "client/session.h"
 #include "client/task.h"
 #include "client/workspace/blob.h"
 #include "client/workspace/content_impl.h"
-#include "client/workspace/localfile.h"
 #include "client/workspace/names.h"
 #include "client/workspace/spool.h"
 #include "client/workspace/workspace.h"

@@ -15,6 +15,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
+#include "client/localfile.h"
 #include "client/statedir.h"
 #include "client/task.h"
 #include "client/workspace/blob.h"
@@ -359,16 +360,12 @@ static bool sweep_part_is_left(struct sbx_cache *cache, const char *name)
 static void cache_sweep(struct sbx_cache *cache)
 {
 	g_autoptr(GArray) files = g_array_new(FALSE, FALSE, sizeof(struct sweep_file));
-	int fd = openat(cache->dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	DIR *dir = sbx_local_opendir(cache->dirfd);
 	struct dirent *entry;
 	uint64_t total = 0;
 
-	if (!dir) {
-		if (fd >= 0)
-			close(fd);
+	if (!dir)
 		return;
-	}
 	while ((entry = readdir(dir))) {
 		struct sweep_file file;
 		struct stat st;

@@ -9,7 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "client/workspace/random.h"
+#include "client/localfile.h"
+#include "client/random.h"
 
 #define MARK_CHARS   16
 #define MARK_SUFFIX  ".client"
@@ -117,15 +118,11 @@ static bool is_mark_file(const char *name)
 GPtrArray *sbx_mark_dead(int dirfd)
 {
 	GPtrArray *dead = g_ptr_array_new_with_free_func(g_free);
-	int fd = openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	DIR *dir = sbx_local_opendir(dirfd);
 	struct dirent *entry;
 
-	if (!dir) {
-		if (fd >= 0)
-			close(fd);
+	if (!dir)
 		return dead;
-	}
 	while ((entry = readdir(dir))) {
 		if (is_mark_file(entry->d_name) && is_dead(dirfd, entry->d_name))
 			g_ptr_array_add(dead, g_strndup(entry->d_name, MARK_CHARS));

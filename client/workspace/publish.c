@@ -4,13 +4,13 @@
 #include <string.h>
 
 #include "client/errlog.h"
+#include "client/random.h"
 #include "client/session.h"
 #include "client/task.h"
 #include "client/workspace/doubt.h"
 #include "client/workspace/early.h"
 #include "client/workspace/files_impl.h"
 #include "client/workspace/names.h"
-#include "client/workspace/random.h"
 #include "client/workspace/send.h"
 
 /* What is being sent, and where to. */

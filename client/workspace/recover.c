@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "client/errlog.h"
+#include "client/random.h"
 #include "client/session.h"
 #include "client/task.h"
 #include "client/workspace/files_impl.h"
@@ -16,7 +17,6 @@
 #include "client/workspace/names.h"
 #include "client/workspace/op.h"
 #include "client/workspace/path.h"
-#include "client/workspace/random.h"
 
 #define BACKOFF_MIN_MS 1000
 #define BACKOFF_MAX_MS 30000

@@ -12,7 +12,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
-#include "client/workspace/localfile.h"
+#include "client/localfile.h"
 
 #define SPOOL_SUFFIX	".spool"
 #define SPOOL_VERSION	2

@@ -1,6 +1,7 @@
-#include "client/workspace/localfile.h"
+#include "client/localfile.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <glib.h>
 #include <stdlib.h>
 #include <sys/types.h>
@@ -44,6 +45,38 @@ int sbx_local_read(int fd, void *buf, size_t len, uint64_t pos)
 		len -= (size_t)n;
 	}
 	return 0;
+}
+
+int sbx_local_read_up_to(int fd, void *buf, size_t max_bytes, size_t *ret_len_bytes)
+{
+	char *at = buf;
+	size_t len = 0;
+
+	while (len < max_bytes) {
+		ssize_t n = read(fd, at + len, max_bytes - len);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return -errno;
+		if (n == 0)
+			break;
+		len += (size_t)n;
+	}
+	*ret_len_bytes = len;
+	return 0;
+}
+
+DIR *sbx_local_opendir(int dirfd)
+{
+	int fd = openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	int saved = errno;
+
+	if (!dir && fd >= 0)
+		close(fd);
+	errno = saved;
+	return dir;
 }
 
 int sbx_local_copy(int from, uint64_t from_pos, int to, uint64_t to_pos, uint64_t len)

@@ -1,8 +1,8 @@
 /*
  * random - names that nobody can guess and no two share.
  */
-#ifndef SBX_CLIENT_WORKSPACE_RANDOM_H
-#define SBX_CLIENT_WORKSPACE_RANDOM_H
+#ifndef SBX_CLIENT_RANDOM_H
+#define SBX_CLIENT_RANDOM_H
 
 #include <stddef.h>
 
