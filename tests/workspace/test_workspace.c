@@ -17,39 +17,13 @@
 #include "client/workspace/files.h"
 #include "client/workspace/links.h"
 #include "client/workspace/workspace.h"
-#include "tests/workspace/rig.h"
-
-struct fixture {
-	struct rig rig;
-	struct sbx_workspace *ws;
-	struct sbx_workspace_options options;
-};
+#include "tests/workspace/files_rig.h"
 
 static const struct sbx_link_view view = {
 	.depth = 2,
 	.subtree = "",
 	.sandbox_root = "../.sbxfs-root",
 };
-
-static const char *const *tools_args(void **state)
-{
-	static const char *const busybox[] = { "--tools", "busybox", NULL };
-
-	return *state && strcmp(*state, "busybox") == 0 ? busybox : NULL;
-}
-
-static void open_with(struct fixture *f, const char *const *args)
-{
-	f->options = rig_options(60000);
-	rig_open(&f->rig, args);
-	assert_int_equal(sbx_workspace_new(f->rig.session, &f->options, &f->ws), 0);
-}
-
-static void close_all(struct fixture *f)
-{
-	sbx_workspace_free(f->ws);
-	rig_close(&f->rig);
-}
 
 static int stat_path(struct fixture *f, const char *path, struct sbx_attr *ret_attr)
 {
@@ -59,23 +33,13 @@ static int stat_path(struct fixture *f, const char *path, struct sbx_attr *ret_a
 			   NULL);
 }
 
-static struct sbx_file *open_file(struct fixture *f, const char *path, int flags)
-{
-	struct sbx_file *file = NULL;
-	struct sbx_attr attr;
-
-	assert_int_equal(
-		sbx_ws_open(f->ws, &f->rig.call, path, flags, 0644, getpid(), &file, &attr), 0);
-	return file;
-}
-
 static void test_names(void **state)
 {
 	struct fixture f;
 	struct sbx_attr attr;
 	size_t before;
 
-	open_with(&f, tools_args(state));
+	open_with(&f, tools_args(state), 60000);
 	rig_sh(&f.rig, "echo 1 > f && mkdir full && echo 1 > full/f");
 	assert_int_equal(stat_path(&f, "f", &attr), 0);
 	before = rig_requests(&f.rig, NULL);
@@ -121,7 +85,7 @@ static void test_refused(void **state)
 	struct sbx_setattr change = { .set = SBX_SET_MODE, .mode = 04755 };
 
 	(void)state;
-	open_with(&f, NULL);
+	open_with(&f, NULL, 60000);
 	rig_sh(&f.rig, "echo 1 > f");
 	assert_int_equal(sbx_ws_mkdir(f.ws, &f.rig.call, "/etc/x", 0755, &attr), -EROFS);
 	assert_int_equal(sbx_ws_rename(f.ws, &f.rig.call, "f", "/tmp/f", 0), -EROFS);
@@ -144,7 +108,7 @@ static void test_read_only(void **state)
 	char byte;
 
 	(void)state;
-	open_with(&f, NULL);
+	open_with(&f, NULL, 60000);
 	sbx_workspace_free(f.ws);
 	f.options.read_only = true;
 	assert_int_equal(sbx_workspace_new(f.rig.session, &f.options, &f.ws), 0);
@@ -178,7 +142,7 @@ static void test_setattr(void **state)
 	};
 	size_t before;
 
-	open_with(&f, tools_args(state));
+	open_with(&f, tools_args(state), 60000);
 	rig_sh(&f.rig, "echo 12345 > f && mkdir d && ln -s f l");
 	assert_int_equal(stat_path(&f, "f", &attr), 0);
 	before = rig_requests(&f.rig, NULL);
@@ -221,7 +185,7 @@ static void test_links(void **state)
 	g_autofree char *inside = NULL;
 	g_autofree char *errors = NULL;
 
-	open_with(&f, tools_args(state));
+	open_with(&f, tools_args(state), 60000);
 	root = realpath(f.rig.files, NULL);
 	inside = g_strdup_printf("ln -s '%s/d/f' abs && ln -s '%s' self", root, root);
 	rig_sh(&f.rig,
@@ -263,7 +227,7 @@ static void test_unsent(void **state)
 	struct sbx_file *file;
 	size_t before;
 
-	open_with(&f, tools_args(state));
+	open_with(&f, tools_args(state), 60000);
 	assert_int_equal(stat_path(&f, "", &attr), 0);
 	assert_int_equal(sbx_ws_mkdir(f.ws, &f.rig.call, "d", 0755, &attr), 0);
 	before = rig_requests(&f.rig, NULL);
@@ -297,7 +261,7 @@ static void test_capabilities(void **state)
 	g_autofree char *have = NULL;
 	g_autofree char *missing = NULL;
 
-	open_with(&f, tools_args(state));
+	open_with(&f, tools_args(state), 60000);
 	sbx_ws_capabilities(f.ws, &have, &missing);
 	assert_string_equal(have, "unknown");
 	g_clear_pointer(&have, g_free);
