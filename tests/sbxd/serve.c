@@ -141,8 +141,7 @@ static int answer(struct serving *serving, const struct fault *fault)
 		x->reply.status = 0;
 		return -EPIPE;
 	}
-	err = reply_send(&x->reply, x->conn, x->req->keep_alive, head_only, &fault->damage,
-			 &watch);
+	err = reply_send(&x->reply, x->conn, x->req->keep_alive, head_only, &fault->damage, &watch);
 	/* What was refused early is still being sent: read it away, the connection lives on. */
 	if (!err)
 		err = request_drain(x->req, x->conn);

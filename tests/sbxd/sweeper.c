@@ -49,9 +49,8 @@ int sweeper_start(struct service *service, struct sweeper **ret_sweeper)
 	sigemptyset(&signals);
 	sigaddset(&signals, SIGUSR1);
 	sweeper->signal_fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
-	err = sweeper->signal_fd < 0
-		      ? errno
-		      : pthread_create(&sweeper->thread, NULL, sweep_loop, sweeper);
+	err = sweeper->signal_fd < 0 ? errno
+				     : pthread_create(&sweeper->thread, NULL, sweep_loop, sweeper);
 	if (!err) {
 		*ret_sweeper = sweeper;
 		return 0;
