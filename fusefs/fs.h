@@ -85,6 +85,7 @@ struct fs {
 	pthread_rwlock_t fuse_lock; /* for fuse; held for reading while it is notified */
 	struct fuse_session *fuse; /* while fs_loop() runs, for notifications */
 	int64_t started_ns; /* wall clock; the times of static files */
+	unsigned int root_verbs; /* atomic; commands of the root's control that run now (verb.h) */
 	uint64_t counters[FS_COUNTERS]; /* atomic; by enum op_kind (op.h) */
 };
 

@@ -160,6 +160,15 @@ static struct sbx_errlog *errors_of(struct fs *fs, struct fsession *session)
 	return session ? sbx_session_errors(session->session) : fs->parts.errors;
 }
 
+/* The same of the root's commands, which are of no session. */
+static int root_enter(struct fs *fs)
+{
+	if (__atomic_add_fetch(&fs->root_verbs, 1, __ATOMIC_RELAXED) <= VERB_ROOT_MAX)
+		return 0;
+	__atomic_sub_fetch(&fs->root_verbs, 1, __ATOMIC_RELAXED);
+	return -EBUSY;
+}
+
 /* Begin: a session has one verb at a time. */
 static int slot_enter(struct verb_run *run)
 {
@@ -167,7 +176,7 @@ static int slot_enter(struct verb_run *run)
 	int r = 0;
 
 	if (!slot)
-		return 0;
+		return root_enter(run->fs);
 	pthread_mutex_lock(&slot->lock);
 	if (slot->running)
 		r = -EBUSY;
@@ -182,8 +191,10 @@ static void slot_leave(struct verb_run *run, int result, bool ran)
 	struct verb_slot *slot = run->session ? &run->session->verb : NULL;
 	int64_t now_ns = text_now_ns();
 
-	if (!slot)
+	if (!slot) {
+		__atomic_sub_fetch(&run->fs->root_verbs, 1, __ATOMIC_RELAXED);
 		return;
+	}
 	pthread_mutex_lock(&slot->lock);
 	slot->running = NULL;
 	if (ran) {
@@ -240,7 +251,8 @@ static int verb_start(struct op *op, struct fsession *session, struct verb_run *
 	r = slot_enter(run);
 	if (r < 0) {
 		sbx_errlog_note(errors_of(op->fs, session), "control", run->line, r,
-				"another command of this session is running");
+				session ? "another command of this session is running"
+					: "too many commands are running");
 		verb_run_free(run);
 		return r;
 	}

@@ -15,7 +15,8 @@
  *
  * A verb runs on the pool (where its table has no act); the writer waits for it and leaves,
  * aborting it, only with a signal that ends the writer. Verbs of one session run one at a time: a
- * second is -EBUSY.
+ * second is -EBUSY. Of the root's control, which is of no session, VERB_ROOT_MAX run at once: what
+ * hangs there leaves threads for every session.
  *
  * Locking: slot->lock and input->lock, both innermost; neither is held while a verb runs.
  */
@@ -33,6 +34,7 @@
 
 #define VERB_INPUT_MAX (1024 * 1024)
 #define VERB_ARGS_MAX  4
+#define VERB_ROOT_MAX  64
 
 struct fs;
 struct fsession;

@@ -3,10 +3,13 @@
 import ctypes
 import errno
 import os
+import subprocess
+import time
 
 import pytest
 
 from jobtools import ended, start
+from sbxtest.timing import scale
 from sbxtest.calls import fails
 
 RENAME_EXCHANGE = 2
@@ -54,3 +57,24 @@ def test_what_can_not_be_exchanged_is_not_copied(mount):
                               os.fsencode(mount / two), RENAME_EXCHANGE) == -1
         assert ctypes.get_errno() == errno.EINVAL
     assert (mount / "dev1/fs/f").read_text() == "dev1/fs/f"
+
+
+def test_commands_that_hang_at_the_root_leave_threads_for_sessions(start_sbxd, start_mount):
+    server = start_sbxd()
+    mount = start_mount(server.url)
+    (mount / "dev1").mkdir()
+    (mount / "dev1/fs/f").write_text("x")
+    server.set_faults("reattach:*:delay=6000")
+    script = ("for i in $(seq 100); do { echo \"attach 00000000-0000-4000-8000-$(printf %012d $i)\""
+              " > control; } 2>&1 & done; wait")
+    writers = subprocess.Popen(["bash", "-c", script], cwd=mount.mnt, stdout=subprocess.PIPE,
+                               text=True, env={**os.environ, "LC_ALL": "C"})
+    time.sleep(2)
+    begin = time.monotonic()
+    assert (mount / "dev1/fs/f").read_text() == "x"
+    assert time.monotonic() - begin < scale(1)
+    assert "too many commands are running" in mount.read("errors")
+    out = writers.communicate(timeout=scale(60))[0]
+    server.set_faults()
+    assert out.count("Device or resource busy") == 36
+    (mount / "control").write_text("create dev3\n")
