@@ -5,9 +5,9 @@ days, and the seeds of a manifest.
 """
 
 from .model import (ANY, BOTH, CREATED, GONE, HOST, NEVER, NOT_ALIVE, OVERLAY, UUID4, Abandon,
-                    Begin, Call, Disk, End, Forget, Idle, NowMs, Pause, Per, Re, Row, Sweep, Together,
-                    Until, Want, create, delete, dir_of, done, file_of, get, hydrate, no, put,
-                    readdir, reattach, run, sh, stat, unknown_route)
+                    Begin, Call, Disk, End, Forget, Idle, NowMs, Pause, Per, Re, Row, Sweep,
+                    Together, Until, Want, create, delete, dir_of, done, file_of, get, hydrate, no,
+                    put, readdir, reattach, run, sh, stat, unknown_route)
 
 S = "B.2"
 

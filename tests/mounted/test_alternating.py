@@ -66,6 +66,7 @@ class Writer:
 
 
 # In place only a small content is written whole: of longer ones the sandbox itself sees parts.
+@pytest.mark.long(9)
 @pytest.mark.parametrize("how, size", [
     ("write", 64), ("rename", 3000),
     pytest.param("rename", 100_000, marks=pytest.mark.slow)])

@@ -30,12 +30,14 @@ def refused(session, text):
 def test_a_job_from_start_to_end(everywhere):
     _, _, session = everywhere
     assert set(os.listdir(session / "jobs")) == {"new"}
-    identity = start(session, "echo out; echo err >&2; sleep 1; printf last; exit 3")
+    identity = start(session, "echo out; echo err >&2; until [ -e ends ]; do sleep 0.1; done; "
+                              "printf last; exit 3")
     job = session / "jobs" / identity
     assert os.readlink(session / "jobs/latest") == identity
     assert set(os.listdir(session / "jobs")) == {"new", "latest", identity}
     assert set(os.listdir(job)) == {"meta.json", "output.log", "status", "control"}
     assert not (job / "exit").exists()
+    (session / "fs/ends").touch()
     of_job = ended(job)
     assert list(of_job)[:8] == ["state", "exit", "signal", "started", "ended", "seconds", "bytes",
                                 "command"]
@@ -452,13 +454,15 @@ def test_killed_inside_is_crashed(everywhere):
 
 def test_files_are_hidden_and_jobs_removed(everywhere):
     _, _, session = everywhere
-    job = session / "jobs" / start(session, "sleep 2; echo out")
+    job = session / "jobs" / start(session, "until [ -e ends ]; do sleep 0.1; done; echo out")
     running(job)
     assert fails(os.unlink, job / "output.log") == errno.EBUSY
     assert fails(os.rmdir, job) == errno.EBUSY
     assert fails(lambda: (job / "control").write_text("remove\n")) == errno.EBUSY
     assert fails(os.rmdir, session) == errno.EBUSY
+    (session / "fs/ends").touch()
     ended(job)
+    (session / "fs/ends").unlink()
     os.unlink(job / "output.log")
     assert not (job / "output.log").exists()
     assert "output.log" not in os.listdir(job)
@@ -512,6 +516,7 @@ def test_two_sessions(host):
     ended(session / "jobs" / one)
 
 
+@pytest.mark.long(15)
 def test_exit_never_comes_before_the_log_is_whole(everywhere):
     _, _, session = everywhere
     short = []

@@ -236,6 +236,7 @@ def test_two_hundred_wait(make):
         reader.stdout.close()
 
 
+@pytest.mark.long(22)
 def test_nobody_reads_nobody_asks(make):
     server, _, session = make()
     job = session / "jobs" / start(session, "sleep 60")
@@ -248,6 +249,7 @@ def test_nobody_reads_nobody_asks(make):
     ended(job)
 
 
+@pytest.mark.long(15)
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_big_log_is_exact(make, backend):
     server, _, session = make(backend)

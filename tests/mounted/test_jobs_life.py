@@ -107,15 +107,17 @@ def test_survivors_do_not_grow_the_log(make):
 
 def test_kill_of_the_mount_leaves_the_job(everywhere):
     server, mount, session = everywhere
-    identity = start(session, "for i in 1 2 3 4 5 6; do echo line $i; sleep .5; done; exit 9")
+    identity = start(session, "for i in 1 2 3 4 5 6; do echo line $i; sleep .3; done; "
+                              "until [ -e ends ]; do sleep 0.1; done; exit 9")
     job = session / "jobs" / identity
-    wait_for(lambda: (job / "output.log").read_bytes().startswith(b"line 1\n"), 5)
+    wait_for(lambda: (job / "output.log").read_bytes().startswith(b"line 1\n"), 10)
     early = (job / "output.log").read_bytes()
     kill_mount(mount)
     assert ids(session) == [identity]
     assert os.readlink(session / "jobs/latest") == identity
     assert (job / "output.log").read_bytes().startswith(early)
     assert status(job)["state"] == "running"
+    (session / "fs/ends").touch()
     of_job = ended(job)
     assert (of_job["state"], of_job["exit"]) == ("exited", "9")
     assert (job / "output.log").read_text() == "".join(f"line {i}\n" for i in range(1, 7))

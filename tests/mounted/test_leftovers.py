@@ -75,10 +75,12 @@ def test_after_kill_and_remount(place):
     held = open(place.fs / "removed", "rb")  # pylint: disable=consider-using-with
     os.unlink(place.fs / "removed")
     data = os.urandom(3 << 20)
-    place.server.set_faults("exec:*:blackhole")
     writers = [subprocess.Popen(["dd", f"of={place.fs}/f{index}", "bs=64k", "status=none"],
                                 stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
                for index in range(3)]
+    wait_for(lambda: all(os.readlink(f"/proc/{writer.pid}/fd/1") == f"{place.fs}/f{index}"
+                         for index, writer in enumerate(writers)), 20, "open files")
+    place.server.set_faults("exec:*:blackhole")
     for writer in writers:
         writer.stdin.write(data)
         writer.stdin.close()
@@ -94,9 +96,9 @@ def test_after_kill_and_remount(place):
         pass
     place.server.set_faults()
     os.listdir(place.fs)
-    wait_for(lambda: all((place.root / f"f{index}").exists() for index in range(3)), 20,
-             "unsent files")
-    assert [(place.root / f"f{index}").read_bytes() == data for index in range(3)] == [True] * 3
+    wait_for(lambda: all((place.root / f"f{index}").exists() and
+                         (place.root / f"f{index}").read_bytes() == data for index in range(3)),
+             20, "unsent files")
     wait_for(lambda: kept(place) == [], 10, "what the dead mount left")
     with open(place.mount / "dev1/control", "w", encoding="ascii") as control:
         control.write("sync\n")

@@ -217,6 +217,7 @@ def test_links_have_times_of_their_own(place):
     assert os.lstat(place.fs / "l").st_size == 1
 
 
+@pytest.mark.long(9)
 @python_kinds
 def test_a_copied_venv_runs(place):
     place.run("/usr/bin/python3", "-m", "venv", "--without-pip", "venv")

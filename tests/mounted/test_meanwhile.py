@@ -132,3 +132,29 @@ def test_two_shells_append(place):
     lines = (place.root / "log").read_text().splitlines()
     assert [line for line in lines if line.startswith("here")] == [f"here {n}" for n in range(20)]
     assert len(lines) == 29
+
+
+def test_copied_is_the_file_that_was_opened(place):
+    """copy_file_range() after the sandbox has put another in its place."""
+    (place.root / "in").write_bytes(b"opened")
+    place.fresh()
+    source = os.open(place.fs / "in", os.O_RDONLY)
+    target = os.open(place.fs / "out", os.O_RDWR | os.O_CREAT, 0o644)
+    place.inside("echo other! >new; mv new in")
+    assert os.copy_file_range(source, target, 6) == 6
+    os.close(target)
+    os.close(source)
+    assert (place.root / "out").read_bytes() == b"opened"
+
+
+def test_copied_goes_to_the_file_that_was_opened(place):
+    (place.fs / "in").write_bytes(b"copied")
+    (place.fs / "out").write_bytes(b"123456789")
+    source = os.open(place.fs / "in", os.O_RDONLY)
+    target = os.open(place.fs / "out", os.O_RDWR)
+    place.inside("echo other! >new; mv out old; mv new out; ln old kept")
+    assert os.copy_file_range(source, target, 6) == 6
+    os.close(source)
+    os.close(target)
+    assert (place.root / "out").read_bytes() == b"copied!\n"[:6] + b"\n" or \
+        (place.root / "out").read_bytes() == b"other!\n"

@@ -82,6 +82,7 @@ def test_through_the_plain_routes(start_place, kind):
         assert listed(place.root) == before
 
 
+@pytest.mark.long(10)
 @pytest.mark.core
 def test_operations_on_them(start_place):
     """Renamed from one to the next, linked, removed: under exactly that name."""

@@ -29,6 +29,7 @@ def save(path, data: bytes):
     temporary.rename(path)
 
 
+@pytest.mark.long(10)
 def test_numbers_of_saved_and_new_files_differ(fs):
     seen = {}
     for index in range(300 if os.environ.get("SBX_SLOW") == "1" else 100):

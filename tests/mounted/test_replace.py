@@ -54,6 +54,7 @@ def quick(start_place):
     return start_place("busybox-host")
 
 
+@pytest.mark.long(15)
 @pytest.mark.core
 def test_replaced_from_here(quick):
     (quick.fs / "f").write_bytes(b"A" * LENGTH)
@@ -66,6 +67,7 @@ def test_replaced_from_here(quick):
     assert os.listdir(quick.fs) == ["f"]
 
 
+@pytest.mark.long(8)
 @pytest.mark.parametrize("ttl", ["1", "0"])
 def test_replaced_by_the_sandbox(start_place, ttl):
     """No ENOENT, no ESTALE, no short file, though versions last for milliseconds.

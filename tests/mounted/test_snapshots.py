@@ -49,6 +49,7 @@ def moved(place):
     place.root = place.server.session_dir(place.id)
 
 
+@pytest.mark.long(25)
 @pytest.mark.parametrize("kind", KEPT)
 def test_all_of_a_workspace_comes_back(start_place, tmp_path, kind):
     place = start_place(kind)
@@ -188,6 +189,7 @@ def test_hydrate_is_busy(start_place):
     assert order(place.mount, "hydrate one over") == 0, place.errors()
 
 
+@pytest.mark.long(8)
 def test_while_files_change(start_place):
     """A job that makes, changes and removes 50 files a second: what comes back is compared."""
     place = start_place()

@@ -48,6 +48,7 @@ class Sleeper:
                    for record in self.server.log(mark))
 
 
+@pytest.mark.long(7)
 @pytest.mark.parametrize("kind", ["gnu-host", "busybox-host"])
 def test_nothing_is_lost_by_a_thaw(start_place, tmp_path, kind):
     """Modes, times, hard links, names that are not ASCII, 100-byte names: seen by 8 programs."""
@@ -205,6 +206,7 @@ def test_not_archived_is_no_risk(start_place):
     assert not sleeper.asleep()  # a name that is no UTF-8 keeps the server from archiving it
 
 
+@pytest.mark.long(8)
 def test_venv_outlives_the_idle_limit(start_place):
     """A venv holds absolute links: it is kept awake, and persisted when the mount goes."""
     sleeper = Sleeper(start_place, ttl_ms=4000,
@@ -257,6 +259,7 @@ def test_only_all_keeps_a_safe_one(start_place):
     assert 3 <= sleeper.requests(mark, "stat") <= 12
 
 
+@pytest.mark.long(12)
 def test_persisted_when_quiet(start_place):
     """Once after each use that changed something, the newest three of them kept."""
     sleeper = Sleeper(start_place, ttl_ms=30000, options=["keepawake_quiet=0.6"])

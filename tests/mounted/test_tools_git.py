@@ -27,6 +27,7 @@ def clean(place, directory):
     assert place.run("git", "status", "--porcelain", cwd=place.fs / directory) == ""
 
 
+@pytest.mark.long(20)
 def test_work_in_a_repository(place):
     place.sh(MAKE_REPO)
     repo = place.fs / "src"
@@ -72,6 +73,7 @@ def test_a_second_working_tree(place):
     assert place.inside("git describe; git worktree list | wc -l", cwd="src").split() == ["v1", "1"]
 
 
+@pytest.mark.long(12)
 @quick_kinds
 def test_clone_and_exchange(place):
     place.sh(MAKE_REPO)

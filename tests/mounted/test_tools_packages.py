@@ -43,6 +43,7 @@ CI = ["npm", "ci", "--offline", "--no-audit", "--no-fund", "--no-update-notifier
       "error"]
 
 
+@pytest.mark.long(10)
 @quick_kinds
 def test_npm(place):
     """npm ci on the mount, then in the sandbox; its links are `../alpha/bin/run.js`."""

@@ -55,6 +55,7 @@ def check(place, path=None):
     assert query(place, "SELECT n = (SELECT count(*) FROM t) FROM total", path) == "1"
 
 
+@pytest.mark.long(10)
 @quick_kinds
 @pytest.mark.parametrize("mode", ["DELETE", "WAL"])
 def test_writers(place, mode):

@@ -75,6 +75,7 @@ def sandbox_tree(place):
     return place.fs / "tree"
 
 
+@pytest.mark.long(10)
 def test_rsync(place, tree):
     """Both ways; a second run finds nothing to do."""
     precision = 1 if whole_seconds(place) else 10 ** 9
@@ -106,6 +107,7 @@ def test_tar(place, tree, sandbox_tree):
     assert os.stat(place.work / "there/tree/run").st_nlink == 2
 
 
+@pytest.mark.long(10)
 def test_cp_and_find(place, sandbox_tree):
     precision = 1 if whole_seconds(place) else 10 ** 9
     place.run("cp", "-a", sandbox_tree, place.fs / "copy")
@@ -155,6 +157,7 @@ def test_install(place):
         (place.root / "src").stat().st_mtime_ns * same // 10 ** 9
 
 
+@pytest.mark.long(12)
 @quick_kinds
 def test_removing_a_big_tree(place):
     """Files in 30 directories, made in the sandbox; 3,000 in a slow run."""

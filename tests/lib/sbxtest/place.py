@@ -79,7 +79,7 @@ class Place:
     def env(self, **more) -> dict:
         return {**self._env, "HOME": str(self.home), **more}
 
-    def run(self, *words, cwd=None, seconds: float = 60, status=0) -> str:
+    def run(self, *words, cwd=None, seconds: float = 120, status=0) -> str:
         """Runs a program of this machine, in fs unless cwd says otherwise; its output."""
         with subprocess.Popen(
                 [str(word) for word in words], cwd=cwd or self.fs, env=self.env(),
@@ -98,7 +98,7 @@ class Place:
     def sh(self, script: str, **fields) -> str:
         return self.run("bash", "-ec", script, **fields)
 
-    def inside(self, script: str, *args, cwd: str = "", seconds: float = 60, status=0,
+    def inside(self, script: str, *args, cwd: str = "", seconds: float = 120, status=0,
                check: bool = True) -> str:
         """Runs a script in the sandbox, with all of this machine's tools; its output.
 
