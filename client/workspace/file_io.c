@@ -622,14 +622,35 @@ int sbx_files_setattr(struct sbx_files *files, const struct sbx_call *call, cons
 
 /* Copying within the sandbox ------------------------------------------------------------------- */
 
+/* What says that the path of @file, the caller's *ret_path, is still that file. False: it is an older
+ * version, or has no path. */
+static bool file_expect(struct sbx_file *file, struct sbx_op *ret_op, char **ret_path)
+{
+	struct sbx_node_file *node = file->node;
+	bool is_there;
+
+	pthread_mutex_lock(&node->lock);
+	is_there = !file->pinned && !node->detached && node->has_attr;
+	if (is_there) {
+		*ret_path = g_strdup(node->path);
+		*ret_op = (struct sbx_op){ .kind = SBX_DO_EXPECT,
+					   .path = *ret_path,
+					   .dev = node->attr.dev,
+					   .ino = node->attr.ino };
+	}
+	pthread_mutex_unlock(&node->lock);
+	return is_there;
+}
+
 ssize_t sbx_file_copy_range(struct sbx_file *in, uint64_t in_offset, struct sbx_file *out,
 			    uint64_t out_offset, size_t len, const struct sbx_call *call)
 {
 	struct sbx_files *files = in->node->files;
+	struct sbx_op_result results[3] = { 0 };
+	const struct sbx_op_result *done = &results[2];
 	g_autofree char *from = NULL;
 	g_autofree char *to = NULL;
-	struct sbx_op op = { .kind = SBX_DO_COPY };
-	struct sbx_op_result result = { 0 };
+	struct sbx_op ops[3];
 	struct sbx_attr attr;
 	int r;
 
@@ -637,7 +658,7 @@ ssize_t sbx_file_copy_range(struct sbx_file *in, uint64_t in_offset, struct sbx_
 		return -EXDEV;
 	if (!out->writable || !in->readable)
 		return -EBADF;
-	if (in->pinned || in->node->detached || out->node->detached || in->node == out->node)
+	if (in->node == out->node)
 		return -EOPNOTSUPP;
 	r = publish_wait(in->node, call);
 	if (r == 0)
@@ -649,33 +670,38 @@ ssize_t sbx_file_copy_range(struct sbx_file *in, uint64_t in_offset, struct sbx_
 	if (in_offset >= attr.size)
 		return 0;
 	len = (size_t)MIN(len, attr.size - in_offset);
-	pthread_mutex_lock(&in->node->lock);
-	from = g_strdup(in->node->path);
-	pthread_mutex_unlock(&in->node->lock);
-	pthread_mutex_lock(&out->node->lock);
-	to = g_strdup(out->node->path);
-	pthread_mutex_unlock(&out->node->lock);
-	op.from = from;
-	op.from_offset = in_offset;
-	op.path = to;
-	op.offset = out_offset;
-	op.size = len;
+	/* The files that were opened, not what has their names by now. */
+	if (!file_expect(in, &ops[0], &from) || !file_expect(out, &ops[1], &to))
+		return -EOPNOTSUPP;
+	ops[1].flags = SBX_APPLY_AND;
+	ops[2] = (struct sbx_op){
+		.kind = SBX_DO_COPY,
+		.flags = SBX_APPLY_AND,
+		.from = from,
+		.from_offset = in_offset,
+		.path = to,
+		.offset = out_offset,
+		.size = len,
+	};
 	r = sbx_names_apply_aside(files->names, call,
-				  sbx_session_options(files->session)->timeout_ms, &op, 1, &result);
+				  sbx_session_options(files->session)->timeout_ms, ops,
+				  G_N_ELEMENTS(ops), results);
 	if (r < 0)
 		return r;
-	r = result.error;
-	if (r == 0 && result.has_attr) {
+	r = done->error;
+	if (results[0].error < 0 || results[1].error < 0)
+		r = -EOPNOTSUPP;
+	if (r == 0 && done->has_attr) {
 		pthread_mutex_lock(&out->node->lock);
 		out->node->fresh = false;
 		sbx_content_unref(out->node->content);
 		out->node->content = NULL;
-		out->node->attr = result.attr;
+		out->node->attr = done->attr;
 		out->node->has_attr = true;
 		pthread_mutex_unlock(&out->node->lock);
-		if (result.attr.size < out_offset + len)
+		if (done->attr.size < out_offset + len)
 			r = -EIO;
 	}
-	sbx_op_results_clear(&result, 1);
+	sbx_op_results_clear(results, G_N_ELEMENTS(results));
 	return r < 0 ? r : (ssize_t)len;
 }

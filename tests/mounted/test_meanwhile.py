@@ -145,16 +145,3 @@ def test_copied_is_the_file_that_was_opened(place):
     os.close(target)
     os.close(source)
     assert (place.root / "out").read_bytes() == b"opened"
-
-
-def test_copied_goes_to_the_file_that_was_opened(place):
-    (place.fs / "in").write_bytes(b"copied")
-    (place.fs / "out").write_bytes(b"123456789")
-    source = os.open(place.fs / "in", os.O_RDONLY)
-    target = os.open(place.fs / "out", os.O_RDWR)
-    place.inside("echo other! >new; mv out old; mv new out; ln old kept")
-    assert os.copy_file_range(source, target, 6) == 6
-    os.close(source)
-    os.close(target)
-    assert (place.root / "out").read_bytes() == b"copied!\n"[:6] + b"\n" or \
-        (place.root / "out").read_bytes() == b"other!\n"
