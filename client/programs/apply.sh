@@ -170,7 +170,10 @@ move() {
 move_new() {
 	free "$2" || return
 	if has N; then
-		run mv -nT "$1" "$2" || return
+		# Where another was faster, newer ones say so by their status, older ones only thus.
+		if ! run mv -nT "$1" "$2" && ! { exists "$1" && exists "$2"; }; then
+			return 1
+		fi
 		exists "$1" || return 0
 		E=!EEXIST
 		return 1

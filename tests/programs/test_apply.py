@@ -506,3 +506,27 @@ def test_the_outcome_comes_where_the_look_does_not_fit(box):
     request.create("newer", "644")
     box.survey("list", *(f"{i:0200}" for i in range(60)))
     assert request.send().errors == [0] and box.surveyed is None
+
+
+@pytest.mark.parametrize("says, status", [("mv: not replacing 'new'", 1), ("", 0)])
+def test_another_makes_the_name_first(box, tmp_path, says, status):
+    """Between the look and the rename. From coreutils 9.2 on mv -n calls that a failure."""
+    if not box.has("N") or box.kind in ("busybox", "busybox-bare"):
+        return  # another way, or a sh that runs the applets whatever PATH says
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    driver, path, root = box.process.args
+    (tools / "mv").write_text("#!/bin/sh\necho theirs >new\n"
+                              f'[ -z "{says}" ] || echo "{says}" >&2\nexit {status}\n')
+    (tools / "mv").chmod(0o755)
+    other = Sandbox(driver, f"{tools}:{path}", root)
+    try:
+        other.use(box.tools)
+        box.do("save", "old", b"ours")
+        assert other.do("rename", "old", "new", flags=NOREPLACE)[0] == errno.EEXIST
+        os.unlink(root + "/new")
+        assert other.do("save", "new", b"ours", flags=EXCL)[0] == errno.EEXIST
+    finally:
+        other.close()
+    with open(root + "/new", encoding="ascii") as file:
+        assert file.read() == "theirs\n"
