@@ -74,8 +74,7 @@ static int parse_fraction(const char *text, size_t len, int64_t *ret_ns)
 	return 0;
 }
 
-/* What a 64-bit nanosecond can't hold becomes the nearest that it can. */
-static int64_t join_time(int64_t seconds, int64_t ns)
+int64_t sbx_record_time(int64_t seconds, int64_t ns)
 {
 	int64_t time_ns;
 
@@ -113,7 +112,7 @@ static int parse_time(const char *text, size_t len, int64_t *ret_time_ns, bool *
 		error = parse_fraction(point + 1, len - whole - 1, &ns);
 	if (error < 0)
 		return error;
-	*ret_time_ns = join_time(seconds, ns);
+	*ret_time_ns = sbx_record_time(seconds, ns);
 	*ret_has_fraction = point != NULL;
 	return 0;
 }
@@ -149,7 +148,7 @@ static int take_dated_time(struct sbx_reader *reader, int64_t *ret_time_ns, int6
 		error = parse_fraction(point + 1, len[2] - (size_t)(point + 1 - field[2]), &ns);
 	if (error < 0)
 		return error;
-	*ret_time_ns = join_time(seconds, ns);
+	*ret_time_ns = sbx_record_time(seconds, ns);
 	*ret_fraction = ns;
 	return 0;
 }

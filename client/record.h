@@ -8,6 +8,7 @@
 #define SBX_CLIENT_RECORD_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include "client/attr.h"
 
@@ -41,6 +42,10 @@ int sbx_reader_clock(struct sbx_reader *reader, int64_t *ret_clock_ns, bool *ret
 
 /* Parses a whole string as an unsigned decimal number of at most max. 0 or -EBADMSG. */
 int sbx_record_number(const char *text, uint64_t max, uint64_t *ret_number);
+
+/* Nanoseconds of a time; what 64 bits can't hold becomes the nearest that they can, and neither of
+ * the values that mean something else in apply.h. */
+int64_t sbx_record_time(int64_t seconds, int64_t ns);
 
 /* A path as the programs spell it ("./a", ".") in the form of program.h. */
 const char *sbx_record_path(const char *path);

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "client/call.h"
+#include "client/record.h"
 
 #define READ_BYTES     (256 * 1024)
 #define PROGRESS_BYTES (16u << 20)
@@ -177,7 +178,7 @@ static int member_new(struct sbx_tar_list *list, struct archive_entry *entry,
 	member->is_hardlink = hardlink != NULL;
 	member->size = S_ISREG(type) ? (uint64_t)size : 0;
 	member->mtime_ns =
-		(int64_t)archive_entry_mtime(entry) * 1000000000 + archive_entry_mtime_nsec(entry);
+		sbx_record_time(archive_entry_mtime(entry), archive_entry_mtime_nsec(entry));
 	*ret_member = member;
 	return 0;
 }

@@ -6,6 +6,7 @@
 
 #include "client/errlog.h"
 #include "client/provider.h"
+#include "client/record.h"
 #include "client/session.h"
 #include "client/workspace/names_impl.h"
 
@@ -42,7 +43,7 @@ static void attr_of_stat(const struct sbx_stat *st, struct sbx_attr *ret_attr)
 {
 	struct sbx_attr attr = {
 		.size = (uint64_t)MAX(st->size, 0),
-		.mtime_ns = (int64_t)st->mtime.tv_sec * 1000000000 + st->mtime.tv_nsec,
+		.mtime_ns = sbx_record_time(st->mtime.tv_sec, st->mtime.tv_nsec),
 		.nlink = 1,
 		.has_ns = true,
 	};

@@ -155,6 +155,24 @@ static void test_lists(void **state)
 	sbx_tar_list_free(list);
 }
 
+/* Times beyond the year 2262 are the last that there is, not some of before 1970. */
+static void test_far_times(void **state)
+{
+	const struct sbx_tar_member *member;
+	struct sbx_tar_list *list = NULL;
+	g_autofree char *message = NULL;
+	struct image image;
+
+	(void)state;
+	image_init(&image);
+	add(&image, 'x', "pax", NULL, "21 mtime=99999999999\n", 21);
+	add_file(&image, "f", "x");
+	assert_int_equal(take(&image, NULL, &list, &message), 0);
+	member = sbx_tar_find(list, "f");
+	assert_true(member && member->mtime_ns == INT64_MAX - 1);
+	sbx_tar_list_free(list);
+}
+
 static void test_empty(void **state)
 {
 	struct sbx_tar_list *list = NULL;
@@ -416,6 +434,7 @@ int main(void)
 		cmocka_unit_test(test_names),	    cmocka_unit_test(test_types),
 		cmocka_unit_test(test_ways),	    cmocka_unit_test(test_bounds),
 		cmocka_unit_test(test_cut),	    cmocka_unit_test(test_cancelled),
+		cmocka_unit_test(test_far_times),
 		cmocka_unit_test(test_names_after), cmocka_unit_test(test_risk),
 	};
 
