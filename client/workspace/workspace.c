@@ -586,7 +586,8 @@ static const struct capability capabilities[] = {
 		   "changes are looked for a second further back"),
 	CAPABILITY(tar, "tar", "snapshots can't be put back whole"),
 	CAPABILITY(timeout, "timeout", "a job's time limit is kept by its own shell"),
-	CAPABILITY(work_dir, "a writable " SBX_WORK_DIR, "nothing can be changed"),
+	CAPABILITY(work_dir, "a writable " SBX_WORK_DIR,
+		   "no file can be saved whole, no job started"),
 };
 
 void sbx_ws_capabilities(struct sbx_workspace *ws, char **ret_have, char **ret_missing)
