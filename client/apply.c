@@ -53,6 +53,7 @@ struct sbx_apply_request *sbx_apply_new(const struct sbx_tools *tools,
 	req->words = g_ptr_array_new_with_free_func(g_free);
 	req->paths = g_ptr_array_new_with_free_func(g_free);
 	req->path_index = g_hash_table_new(g_str_hash, g_str_equal);
+	req->saves = g_array_new(FALSE, FALSE, sizeof(struct apply_save));
 	req->reported = g_byte_array_new();
 	return req;
 }
@@ -63,6 +64,7 @@ void sbx_apply_free(struct sbx_apply_request *req)
 		return;
 	sbx_program_request_clear(&req->program);
 	g_ptr_array_unref(req->words);
+	g_array_unref(req->saves);
 	g_hash_table_unref(req->path_index);
 	g_ptr_array_unref(req->paths);
 	g_byte_array_unref(req->reported);
@@ -440,7 +442,9 @@ int sbx_apply_sweep(struct sbx_apply_request *req, const char *dir, unsigned min
 int sbx_apply_save(struct sbx_apply_request *req, const char *path,
 		   const struct sbx_apply_content *content, const struct sbx_apply_how *how)
 {
+	struct apply_save save = { .size_bytes = content->len, .mtime_ns = how->mtime_ns };
 	struct draft draft;
+	int index;
 
 	draft_begin(&draft, req);
 	if (how->mode != SBX_MODE_KEEP && how->mode > 0777)
@@ -464,7 +468,15 @@ int sbx_apply_save(struct sbx_apply_request *req, const char *path,
 	} else {
 		draft_path(&draft, content->stage, false);
 	}
-	return draft_end(&draft, "save", how->flags);
+	index = draft_end(&draft, "save", how->flags);
+	if (index >= 0) {
+		save.index = (unsigned)index;
+		save.path = GPOINTER_TO_UINT(
+				    g_hash_table_lookup(req->path_index, sbx_record_path(path))) -
+			    1;
+		g_array_append_val(req->saves, save);
+	}
+	return index;
 }
 
 /*

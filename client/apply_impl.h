@@ -7,6 +7,14 @@
 
 #include "client/apply.h"
 
+/* A save, for what its answer proves. */
+struct apply_save {
+	unsigned index; /* of the operation */
+	unsigned path; /* in paths */
+	uint64_t size_bytes;
+	int64_t mtime_ns; /* as asked */
+};
+
 struct sbx_apply_request {
 	struct sbx_program_request program;
 	char opid[SBX_OPID_CHARS + 1];
@@ -15,6 +23,7 @@ struct sbx_apply_request {
 	GPtrArray *words; /* char *, of the operations: VERB COUNT ARG... */
 	GPtrArray *paths; /* char *, all that are named, as in program.h */
 	GHashTable *path_index;
+	GArray *saves; /* struct apply_save */
 	GByteArray *reported; /* per path: whether its attributes are wanted */
 	const struct sbx_scan_request *survey; /* NULL: none */
 	size_t words_bytes;

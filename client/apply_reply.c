@@ -108,6 +108,32 @@ static int take_records(GByteArray *section, struct sbx_apply_reply *reply)
 	return error;
 }
 
+/*
+ * Which saves do the attributes prove? They were looked at when all operations were over. A time of
+ * modification that was asked for, or one that is not after the moment at which the last content
+ * was whole (which only the last save's is compared with), tells that nobody has written since.
+ */
+static void prove_saves(const struct sbx_apply_request *req, const struct sbx_apply_path *mark,
+			struct sbx_apply_reply *reply)
+{
+	for (guint i = 0; i < req->saves->len; i++) {
+		const struct apply_save *save = &g_array_index(req->saves, struct apply_save, i);
+		struct sbx_apply_result *result =
+			&g_array_index(reply->results, struct sbx_apply_result, save->index);
+		const struct sbx_apply_path *path =
+			sbx_apply_reply_path(reply, req->paths->pdata[save->path]);
+
+		if (result->error || result->in_place || !path || !path->present ||
+		    !path->attr.has_ns || path->attr.size != save->size_bytes)
+			continue;
+		if (save->mtime_ns != SBX_TIME_OMIT && save->mtime_ns != SBX_TIME_NOW)
+			result->proven = path->attr.mtime_ns == save->mtime_ns;
+		else
+			result->proven = i == req->saves->len - 1 && mark->present &&
+					 path->attr.mtime_ns <= mark->attr.mtime_ns;
+	}
+}
+
 static struct sbx_apply_reply *reply_new(const struct sbx_apply_request *req)
 {
 	struct sbx_apply_reply *reply = g_new0(struct sbx_apply_reply, 1);
@@ -142,6 +168,8 @@ static void take_second(const struct sbx_apply_request *req, GByteArray *section
 int sbx_apply_decode(const struct sbx_apply_request *req, const char *out, size_t out_len,
 		     struct sbx_apply_reply **ret_reply)
 {
+	g_autofree char *mark_path = g_strconcat(SBX_OPS_DIR "/", req->opid, NULL);
+	struct sbx_apply_path mark = { .present = false };
 	struct sbx_apply_reply *reply;
 	struct sbx_program_answer answer;
 	int error = sbx_program_unframe(out, out_len, req->program.nonce, REPLY_BYTES_MAX, &answer);
@@ -149,11 +177,16 @@ int sbx_apply_decode(const struct sbx_apply_request *req, const char *out, size_
 	if (error < 0)
 		return error;
 	reply = reply_new(req);
+	g_hash_table_insert(reply->by_path, mark_path, &mark);
 	error = answer.sections <= 2 ? take_records(answer.section[0], reply) : -EBADMSG;
 	if (error == 0 && answer.sections == 2)
 		take_second(req, answer.section[1], reply);
 	if (error == 0 && reply->results->len != req->count)
 		error = -EBADMSG;
+	g_hash_table_remove(reply->by_path, mark_path);
+	g_free(mark.link);
+	if (error == 0)
+		prove_saves(req, &mark, reply);
 	sbx_program_answer_clear(&answer);
 	if (error < 0) {
 		sbx_apply_reply_free(reply);

@@ -8,7 +8,8 @@
 # Words are those of scan.sh, or none: what is listed afterwards, in a section of its own.
 # Paths count from 1, and 0 is none; those without a "-" before them are looked at in the end.
 # "&VERB" is left out when the operation before it failed. Records: rFLAGS\0WHY\0 of each operation
-# in order, where an empty WHY is success; o when the outcome could not be kept; attributes; e.
+# in order, where an empty WHY is success; o when the outcome could not be kept; attributes, those of
+# the outcome's file too when something was saved: its mtime is that of the last content; e.
 #
 # The outcome is kept in .sbxfs/ops/ID: empty while the operations run, then the form of the answer,
 # the answer, and a dot. Umask 077: what is made without a mode is ours alone.
@@ -491,6 +492,8 @@ over() {
 	[ "$is_mode" = "$mode" ] || run chmod "$mode" "$t" || return
 	stamp "$t" "$atime" "$mtime" || return
 	aside "$p" "$held"
+	# The time at which all of it was there. Empty it stays.
+	[ $kept -eq 0 ] || { true >.sbxfs/ops/"$id" && placed=1; }
 	if [ "$excl" -eq 1 ]; then
 		move_new "$t" "$p"
 	else
@@ -663,7 +666,7 @@ repeat() {
 	done
 }
 
-id=${1#?} sweep=$2 n=$3 i=0 words='' reports='' plain=1 kept=1 first=1
+id=${1#?} sweep=$2 n=$3 i=0 words='' reports='' plain=1 kept=1 first=1 placed=''
 case $1 in
 +*) first=0 ;;
 esac
@@ -700,6 +703,7 @@ if ! claim; then
 fi
 [ "$sweep" -eq 0 ] || find .sbxfs/ops ! -type d -mmin +10 -exec rm -f {} +
 ops "$@"
+[ -z "$placed" ] || reports="$reports .sbxfs/ops/$id"
 answer
 [ $kept -eq 0 ] || printf '%s %s.' $form "$x" >.sbxfs/ops/"$id"
 eval "survey \"\$form\" \"\$x\" $words"

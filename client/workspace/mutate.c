@@ -206,6 +206,7 @@ static void mutation_take_locked(struct sbx_names *names, struct mutation *mutat
 		result->error = -done->error;
 		result->in_place = done->in_place;
 		result->set_aside = done->set_aside;
+		result->proven = done->proven;
 		if (after) {
 			result->has_attr = true;
 			result->attr = after->attr;

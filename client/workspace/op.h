@@ -67,6 +67,7 @@ struct sbx_op_result {
 	int error; /* negative errno, 0 done */
 	bool in_place; /* save: the file was not replaced but written into */
 	bool set_aside; /* `held` has the old file */
+	bool proven; /* save: attr is that of what was saved */
 	bool has_attr; /* attr is set: path was there when the request was over */
 	struct sbx_attr attr; /* of op.path */
 	char *link; /* text where op.path is a symbolic link; freed by sbx_op_results_clear() */

@@ -82,6 +82,7 @@ static int ops_run(const struct sbx_sending *sending, const struct sbx_call *cal
 		if (strcmp(ops->op[i].path, sending->path) == 0 && results[i].has_attr) {
 			sent->attr = results[i].attr;
 			sent->known = true;
+			sent->proven = results[i].proven;
 		}
 	}
 	sbx_op_results_clear(results, ops->n);
@@ -562,7 +563,7 @@ static int send_whole(const struct sbx_sending *sending, const struct sbx_call *
 	struct sbx_sending patching = *sending;
 	int r = whole_run(sending, call, sent);
 
-	sent->whole = r == 0;
+	sent->whole = r == 0 && sent->proven;
 	if (r != -EEXIST || !(sending->view->meta.flags & SBX_SPOOL_ADDS))
 		return r;
 	/* What is an id for the one request must not be for the other. */

@@ -52,8 +52,9 @@ struct sbx_sending {
 };
 
 struct sbx_sent {
-	bool whole; /* what the view says is all that the file held when it was put there */
+	bool whole; /* attr describes a file that holds what the view says, and nothing else */
 	bool known; /* attr is what the sandbox has now */
+	bool proven; /* attr is that of what was saved (apply.h) */
 	struct sbx_attr attr;
 	bool answered; /* of a failure: the sandbox has said so; else it may have done it after all */
 };

@@ -348,7 +348,7 @@ static void do_send(void)
 
 		printf("result %d %d %d", result->error, result->in_place, result->set_aside);
 		put_text(result->text);
-		putchar('\n');
+		printf(" %d\n", result->proven);
 	}
 	for (guint i = 0; i < reply->paths->len; i++) {
 		const struct sbx_apply_path *path = reply->paths->pdata[i];

@@ -7,7 +7,7 @@ from collections import namedtuple
 Attr = namedtuple("Attr", "mode size blocks mtime ctime ino dev nlink has_ns")
 Place = namedtuple("Place", "state error has_attr attr link entries")
 Entry = namedtuple("Entry", "attr link")
-Result = namedtuple("Result", "error in_place set_aside text")
+Result = namedtuple("Result", "error in_place set_aside text proven")
 Path = namedtuple("Path", "present attr link")
 Item = namedtuple("Item", "error stable has_attr attr data")
 
@@ -96,7 +96,7 @@ class Reply:
         for kind, *words in lines[1:]:
             if kind == "result":
                 self.results.append(Result(int(words[0]), words[1] == "1", words[2] == "1",
-                                           unquote(words[3]).decode()))
+                                           unquote(words[3]).decode(), words[4] == "1"))
             else:
                 self.paths[unquote(words[0])] = Path(words[1] == "1", _attr(words[2:11]),
                                                      unquote(words[11]))

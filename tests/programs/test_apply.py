@@ -508,6 +508,45 @@ def test_the_outcome_comes_where_the_look_does_not_fit(box):
     assert request.send().errors == [0] and box.surveyed is None
 
 
+def proven(reply):
+    return [result.proven for result in reply.results]
+
+
+def test_what_the_attributes_of_a_save_prove(box):
+    """The last of a request, and one whose time was asked for; never without nanoseconds."""
+    has_ns = box.do("save", "probe", b"x")[1].paths[b"probe"].attr.has_ns
+    request = box.apply()
+    request.save("a", b"first")
+    request.save("b", b"second", mtime=1_600_000_000_000_000_000)
+    request.save("c", b"third")
+    assert proven(request.send()) == [False, has_ns, has_ns]
+    os.link(box.root + "/c", box.root + "/d")
+    error, reply = box.do("save", "c", b"in place")
+    assert error == 0 and proven(reply) == [False]
+
+
+@pytest.mark.parametrize("change, same", [("printf DATA 1<>f", False), (":", True)])
+def test_a_file_that_changes_before_it_is_looked_at(box, tmp_path, change, same):
+    if box.kind in ("busybox", "busybox-bare"):
+        return  # its sh runs the applets, whatever PATH says
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    driver, path, root = box.process.args
+    for name in ("find", "stat"):
+        (tools / name).write_text("#!/bin/sh\n"
+                                  f'[ "$(cat f)" != data ] || {{ sleep 0.05; {change}; }}\n'
+                                  f'PATH={path}\nexec {name} "$@"\n')
+        (tools / name).chmod(0o755)
+    other = Sandbox(driver, f"{tools}:{path}", root)
+    try:
+        other.use(box.tools)
+        error, reply = other.do("save", "f", b"data")
+    finally:
+        other.close()
+    assert error == 0
+    assert proven(reply) == [same]
+
+
 @pytest.mark.parametrize("says, status", [("mv: not replacing 'new'", 1), ("", 0)])
 def test_another_makes_the_name_first(box, tmp_path, says, status):
     """Between the look and the rename. From coreutils 9.2 on mv -n calls that a failure."""
