@@ -60,19 +60,21 @@ static int reattach_run(void *arg)
 	return 0;
 }
 
-/* Send it and wait for its end, or until the session is awake without it. */
+/* Send it and wait for its end, or until the session is awake without it. Seen awake once its
+ * answer may be on the way. */
 static int reattach_once(struct sbx_task_pool *pool, struct reattaching *reattaching)
 {
 	struct sbx_task *task;
-	bool is_awake = false;
+	bool is_awake = false, was_awake;
 	int r;
 
 	r = sbx_task_start_now(pool, reattach_run, reattaching, NULL, &task);
 	if (r < 0)
 		return r;
 	while (sbx_task_wait(task, NULL, LOOK_EVERY_MS) == -ETIMEDOUT) {
+		was_awake = is_awake;
 		if (session_is_awake(reattaching->provider, reattaching->id, &is_awake) == 0 &&
-		    is_awake)
+		    is_awake && was_awake)
 			sbx_cancel_fire(reattaching->cancel);
 	}
 	sbx_task_unref(task);
