@@ -598,17 +598,22 @@ static ssize_t job_read_remote(struct sbx_job *job, const struct sbx_call *call,
 {
 	struct sbx_jobs *jobs = job->jobs;
 	GByteArray *bytes = NULL;
+	size_t want = 0;
 	ssize_t n;
 	int r;
 
-	pthread_mutex_lock(&jobs->lock);
-	n = window_read_locked(job, buf, size, offset);
-	pthread_mutex_unlock(&jobs->lock);
-	if (n > 0)
-		return n;
-	r = job_fetch(job, call, MAX(size, WINDOW_BYTES), offset, &bytes);
-	if (r == -EMSGSIZE) /* more than an answer can hold */
-		r = job_fetch(job, call, MIN(size, CHUNK_MIN_BYTES), offset, &bytes);
+	do {
+		pthread_mutex_lock(&jobs->lock);
+		n = window_read_locked(job, buf, size, offset);
+		/* What was asked for was more than an answer can hold. */
+		if (want > CHUNK_MIN_BYTES)
+			jobs->chunk_bytes = MIN(jobs->chunk_bytes, want / 2);
+		want = MIN(WINDOW_BYTES, jobs->chunk_bytes);
+		pthread_mutex_unlock(&jobs->lock);
+		if (n > 0)
+			return n;
+		r = job_fetch(job, call, want, offset, &bytes);
+	} while (r == -EMSGSIZE && want > CHUNK_MIN_BYTES);
 	if (r < 0)
 		return r == -EMSGSIZE ? -EIO : r;
 	pthread_mutex_lock(&jobs->lock);

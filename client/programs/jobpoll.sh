@@ -8,19 +8,19 @@ exec 2>/dev/null
 echo "P$1"
 n=$1 m=$2
 shift 2
-while [ $# -gt 1 ]; do
-	x=- e='' l=-
+while [ "$1" ]; do
+	x=- l=- e=
 	[ -d "$1" ] || l=x
 	read -r x <"$1/exit"
 	if [ -e "$1/alive" ]; then
 		flock -ns "$1/alive" true
 		l=$?
-		[ $l -lt 2 ] || l=$(($(date +%s) - $(stat -c %Y "$1/alive") <= 5))
+		[ $l -lt 2 ] || l=$(($(date +%s)-$(stat -c %Y "$1/alive")<=5))
 	fi
 	read -r e <"$1/end"
 	s=$(wc -c <"$1/output.log")
 	echo "$((s)) $l ${x:--} $e"
-	[ "$((s))" -le "$2" ] || tail -c "+$(($2 + 1))" "$1/output.log" | head -c "$m" | base64 -w0
+	[ "$((s))" -le "$2" ] || tail -c "+$(($2+1))" "$1/output.log" | head -c "$m" | base64 -w0
 	echo
 	shift 2
 done

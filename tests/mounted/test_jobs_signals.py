@@ -176,7 +176,9 @@ def test_nobody_is_left_to_ask(make):
     job = begin(session, TICKING)
     running(job)
     pgid = json.loads((job / "meta.json").read_text())["pgid"]
-    os.kill(parent(pgid), signal.SIGKILL)
+    leader = parent(pgid)
+    os.kill(leader, signal.SIGKILL)
+    wait_for(lambda: parent(pgid) != leader, 10)
     try:
         assert refused(job, "signal TERM") == errno.ESRCH
         assert refused(job, "cancel") == errno.ESRCH
