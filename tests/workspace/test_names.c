@@ -290,7 +290,7 @@ struct asker {
 	struct fixture *f;
 	struct sbx_op op;
 	GString *order; /* the paths of operations that are done */
-	GMutex *lock;
+	pthread_mutex_t *lock;
 	int result;
 };
 
@@ -299,9 +299,9 @@ static void *ask(void *arg)
 	struct asker *asker = arg;
 
 	asker->result = apply(asker->f, asker->op);
-	g_mutex_lock(asker->lock);
+	pthread_mutex_lock(asker->lock);
 	g_string_append_printf(asker->order, "%s ", asker->op.path);
-	g_mutex_unlock(asker->lock);
+	pthread_mutex_unlock(asker->lock);
 	return NULL;
 }
 
@@ -320,10 +320,10 @@ static void test_beside_a_slow_request(void **state)
 	pthread_t threads[G_N_ELEMENTS(ops)];
 	g_autoptr(GString) order = g_string_new(NULL);
 	struct fixture f;
-	GMutex lock;
+	pthread_mutex_t lock;
 
 	(void)state;
-	g_mutex_init(&lock);
+	pthread_mutex_init(&lock, NULL);
 	open_with(&f, NULL, 60000);
 	assert_lists(&f, "", "");
 	rig_fault(&f.rig, "exec:1:delay=3000\n");
@@ -341,7 +341,7 @@ static void test_beside_a_slow_request(void **state)
 	rig_sh(&f.rig, "[ -d moved/deep ] && [ -d other/inner ] && ! [ -e slow/inner ]");
 	assert_lists(&f, "", "moved other slow");
 	assert_lists(&f, "moved", "deep");
-	g_mutex_clear(&lock);
+	pthread_mutex_destroy(&lock);
 	close_all(&f);
 }
 
