@@ -50,8 +50,8 @@ struct sbx_session {
 	enum sbx_session_state state;
 	int64_t seen_ms;
 	uint64_t epoch;
-	/* What is kept of it is reached by these, never by its name, which may be another's by then;
-	 * once it is forgotten nothing can be written there. */
+	/* What is kept of it is reached by these, never by its name, which may be another's by
+	 * then; once it is forgotten nothing can be written there. */
 	int dirfd;
 	int spool_dirfd;
 	int lock_fd; /* -1: another mount holds it, or not tried yet */
@@ -96,7 +96,7 @@ int session_revival_lasts(const struct sbx_call *call);
  * Have the server wake @id, for which nobody else does so at the time; for tasks of @pool, because
  * it lasts as long as a thaw does, whoever waits. Two thaws at once lose writes (wire.md B.2). So
  * where the answer is lost, or *unsure_until_ms (session->unsure_until_ms) tells of an earlier one
- * whose answer was, another is sent only when the session has been seen awake, or that time is over.
+ * whose answer was, another is sent only when the session was seen awake, or that time is over.
  * 0 with *ret_ref; -ESTALE: there is no such session; else *ret_failure is filled.
  */
 int session_reattach(struct sbx_provider *provider, struct sbx_task_pool *pool, const char *id,

@@ -61,8 +61,8 @@ int sbx_statedir_read(int dirfd, const char *name, size_t max_bytes, char **ret_
 int sbx_statedir_remove_tree(const struct sbx_statedir *dir, const char *relative);
 
 /*
- * Try to become the holder of the lock of the session whose directory is @dirfd. 0: *ret_fd holds it
- * until closed; -EWOULDBLOCK: another mount holds it; -ENOENT: the directory was removed.
+ * Try to become the holder of the lock of the session whose directory is @dirfd. 0: *ret_fd holds
+ * it until closed; -EWOULDBLOCK: another mount holds it; -ENOENT: the directory was removed.
  */
 int sbx_statedir_lock(int dirfd, int *ret_fd);
 

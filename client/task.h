@@ -5,9 +5,9 @@
  * not be. So such work runs on the threads of a pool, and whoever asked for it waits for it with a
  * wait that can be cancelled. Threads are started on demand (small stacks) and end when idle.
  *
- * What is delayed runs when it is due, however long other tasks take, while the pool has a thread to
- * give. A task that waits for another one of the pool holds its thread meanwhile; so that many of
- * them can't keep from running what they wait for, that is started by sbx_task_start_now().
+ * What is delayed runs when it is due, however long other tasks take, while the pool has a thread
+ * to give. A task that waits for another one of the pool holds its thread meanwhile; so that many
+ * of them can't keep from running what they wait for, that is started by sbx_task_start_now().
  *
  * A task is a reference-counted object: the pool holds one reference until it has run, the creator
  * another. Locking: one lock a pool and one a task, both innermost.

@@ -13,8 +13,8 @@
 #   u COUNT PATH...      unlink
 #   r COUNT PATH...      rmdir
 #
-# Answers records: how many steps failed; then which of the steps s, counted from 0, found files that
-# differ.
+# Answers records: how many steps failed; then which of the steps s, counted from 0, found files
+# that differ.
 
 umask 077
 export TZ=UTC0

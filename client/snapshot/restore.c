@@ -65,7 +65,7 @@ void sbx_restore_free(struct sbx_restore *restore)
 	g_free(restore);
 }
 
-/* A path that has no form we take is left out (NULL): the comparison afterwards finds it missing. */
+/* A path that has no form we take is left out (NULL): who compares afterwards finds it missing. */
 static struct step *add_step(GPtrArray *steps, char verb, char *value, const char *path)
 {
 	char *spelled = sbx_program_spell_path(path, NULL);

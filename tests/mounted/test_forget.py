@@ -1,4 +1,4 @@
-"""A session that is deleted or detached is the one that was meant, and takes nothing else with it."""
+"""A session that is deleted or detached is the one that was meant; nothing else goes with it."""
 
 import errno
 import os
