@@ -15,14 +15,7 @@
 
 bool sbx_job_id_is_valid(const char *id)
 {
-	size_t len = strlen(id);
-
-	if (!len || len > SBX_JOB_ID_MAX || !g_ascii_isalnum(id[0]))
-		return false;
-	for (size_t i = 0; i < len; i++)
-		if (!g_ascii_isalnum(id[i]) && !strchr("._-", id[i]))
-			return false;
-	return strcmp(id, "new") != 0 && strcmp(id, "latest") != 0;
+	return sbx_name_valid(id) && strcmp(id, "new") != 0 && strcmp(id, "latest") != 0;
 }
 
 /* Requests ------------------------------------------------------------------------------------ */

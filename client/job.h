@@ -18,7 +18,6 @@
 struct sbx_job_spec; /* client/jobs.h */
 struct sbx_tools;
 
-#define SBX_JOB_ID_MAX	 64
 #define SBX_JOB_OP_CHARS 32
 
 /* [A-Za-z0-9][A-Za-z0-9._-]{0,63}, and not "new" or "latest". */

@@ -4,7 +4,8 @@
  * A job is a directory ROOT/ID in the sandbox with meta.json, output.log and exit; its leader
  * (programs/jobrun.sh) runs inside an exec whose answer nobody waits for, which keeps the session
  * awake and lives on where nothing outlives its exec. Roots: the workspace's .sbxfs/jobs, else
- * /var/tmp/sbxfs-jobs/TAG; another one only of jobs that others start (sbx_jobs_options.extra_root).
+ * /var/tmp/sbxfs-jobs/TAG; another one only of jobs that others start
+ * (sbx_jobs_options.extra_root).
  *
  * Looking: all readers of a session share one poll (programs/jobpoll.sh), which asks for what is
  * new in the logs of those jobs that somebody reads, and whether they have ended: 250 ms after
@@ -132,8 +133,8 @@ int sbx_job_look(struct sbx_job *job, const struct sbx_call *call);
 ssize_t sbx_job_read(struct sbx_job *job, const struct sbx_call *call, void *buf, size_t size,
 		     uint64_t offset);
 
-/* Until the state is final, at most @timeout_ms (negative: no bound): 0, -ETIMEDOUT, -EINTR, -ENOENT
- * when it was removed before. Counts as a reader. Blocks the calling thread. */
+/* Until the state is final, at most @timeout_ms (negative: no bound): 0, -ETIMEDOUT, -EINTR,
+ * -ENOENT when it was removed before. Counts as a reader. Blocks the calling thread. */
 int sbx_job_wait(struct sbx_job *job, const struct sbx_call *call, int64_t timeout_ms);
 /*
  * The same without a thread: @fn runs once when the state is final, @timeout_ms is over (then with

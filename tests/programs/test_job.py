@@ -102,10 +102,11 @@ def test_none_of_its_names_reaches_the_job(jobs):
 
 def test_its_variables(jobs):
     jobs.start("echo \"$op|$d|$PATH\"; printf '%s.' \"$A\"",
-               variables=["op=prod", "d=/", "PATH=/nowhere", "A=:x\\ny\\0303\\n", "SBXFS_JOB=other"])
+               variables=["op=prod", "d=/", "PATH=/nowhere", ":A=x\\ny\\0303\\n",
+                          "SBXFS_JOB=other"])
     assert jobs.end() == ["exited", "0"]
     with open(jobs.dir + "/output.log", "rb") as log:
-        assert log.read().startswith(b"prod|/|/nowhere\n")
+        assert log.read() == b"prod|/|/nowhere\nx\ny\xc3\n."
 
 
 @pytest.mark.parametrize("name, code", [("KILL", 137), ("INT", 130), ("ALRM", 142), ("15", 143)])
