@@ -11,6 +11,7 @@
 #include "fusefs/fsession.h"
 #include "fusefs/ino.h"
 #include "fusefs/op.h"
+#include "fusefs/told.h"
 
 struct node_table {
 	pthread_mutex_t lock;
@@ -394,15 +395,34 @@ struct node *node_parent(struct node_table *table, struct node *node, char **ret
 	return parent;
 }
 
-char *node_name(struct node_table *table, struct node *node, uint64_t *ret_dir)
+void node_told(struct node_table *table, struct node *node, int64_t until_ms)
 {
-	char *name;
+	pthread_mutex_lock(&table->lock);
+	node->told_until_ms = MAX(node->told_until_ms, until_ms);
+	pthread_mutex_unlock(&table->lock);
+}
+
+struct told_name *node_told_names(struct node_table *table, struct fsession *session,
+				  int64_t now_ms, struct told_name *names)
+{
+	GHashTableIter iter;
+	gpointer key;
 
 	pthread_mutex_lock(&table->lock);
-	name = g_strdup(node->name);
-	*ret_dir = node->parent->id;
+	g_hash_table_iter_init(&iter, table->by_id);
+	while (g_hash_table_iter_next(&iter, &key, NULL)) {
+		struct node *node = key;
+		struct told_name *name;
+
+		if (node->session != session || node->told_until_ms <= now_ms || !node->parent)
+			continue;
+		node->told_until_ms = 0;
+		name = told_name_new(node->parent->id, node->name);
+		name->next = names;
+		names = name;
+	}
 	pthread_mutex_unlock(&table->lock);
-	return name;
+	return names;
 }
 
 void node_handle_add(struct node_table *table, struct node *node, struct handle *handle)

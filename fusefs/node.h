@@ -36,6 +36,7 @@ struct handle;
 struct node_class; /* op.h */
 struct node_table;
 struct sbx_attr;
+struct told_name;
 
 #define NODE_ROOT_ID 1
 
@@ -70,6 +71,7 @@ struct node {
 	int64_t mtime_ns; /* [t] */
 	int64_t atime_ns; /* [t] as a program here set it; 0: none did */
 	uint64_t version; /* [t] of the content that the kernel's pages may hold; 0: none */
+	int64_t told_until_ms; /* [t] the kernel believes its name till then (told.h) */
 };
 
 /* What a name turned out to be. */
@@ -131,8 +133,11 @@ enum node_state node_state(struct node_table *table, struct node *node);
 /* The parent (a reference) and a copy of the name; NULL and NULL for the root. */
 struct node *node_parent(struct node_table *table, struct node *node, char **ret_name);
 
-/* The name, g_free(), and the parent's id. Not of the root. */
-char *node_name(struct node_table *table, struct node *node, uint64_t *ret_dir);
+/* The kernel is about to be told to believe the name till then. */
+void node_told(struct node_table *table, struct node *node, int64_t until_ms);
+/* Names of the session's nodes that it believes at @now_ms, put before @names. */
+struct told_name *node_told_names(struct node_table *table, struct fsession *session,
+				  int64_t now_ms, struct told_name *names);
 
 /* Open files of a node, which count their own references (struct handle, op.h). */
 void node_handle_add(struct node_table *table, struct node *node, struct handle *handle);

@@ -120,6 +120,7 @@ void notify_names(struct fs *fs, struct fsession *fsession)
 	bool lost;
 
 	names = told_take(fs->told, fsession, &lost);
+	names = node_told_names(fs->nodes, fsession, sbx_clock_ms(), names);
 	if (lost) {
 		told_names_free(names);
 		notify_epoch(fs);

@@ -241,10 +241,6 @@ static void ops_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse
 									    to_dir, newname, flags)
 						   : -EPERM;
 	}
-	/* The kernel believes the new name as long as it would have the old one. */
-	if (r == 0 && to_dir->class->foreign)
-		(void)told_add(op.fs->told, told_takings(op.fs->told), to_dir->session, newparent,
-			       newname, op.fs->config.ttl_ms);
 	node_put(op.fs->nodes, to_dir);
 	op_reply_err(&op, r);
 }

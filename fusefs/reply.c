@@ -5,6 +5,7 @@
 
 #include <glib.h>
 
+#include "client/call.h"
 #include "fusefs/fsession.h"
 #include "fusefs/told.h"
 
@@ -138,15 +139,12 @@ static double seconds(int64_t ms)
 static int64_t name_valid_ms(struct op *op, const struct entry *entry)
 {
 	struct node *node = entry->node;
-	g_autofree char *name = NULL;
-	uint64_t dir;
 
 	/* A tree's own top is a name of ours. */
 	if (!node || !node->class->foreign || node->base_path || entry->entry_valid_ms <= 0)
 		return entry->entry_valid_ms;
-	name = node_name(op->fs->nodes, node, &dir);
-	return told_add(op->fs->told, op->told_takings, node->session, dir, name,
-			entry->entry_valid_ms);
+	node_told(op->fs->nodes, node, sbx_clock_ms() + entry->entry_valid_ms);
+	return told_takings(op->fs->told) == op->told_takings ? entry->entry_valid_ms : 0;
 }
 
 void op_fill_entry(struct op *op, const struct entry *entry, struct fuse_entry_param *ret_param)

@@ -2,13 +2,15 @@
  * told - the names that the kernel was told to believe for a while, so that it can be told when it
  * should not any more (notify.h).
  *
- * Only names in directories of a sandbox, there or not: what changes behind the kernel's back
- * (node_class.foreign). A name is forgotten when its time is over. There is room for TOLD_MAX of
+ * Only names in directories of a sandbox: what changes behind the kernel's back
+ * (node_class.foreign). A name that is there has a node, which remembers it (node_told()); here are
+ * those that are not there. One is forgotten when its time is over. There is room for TOLD_MAX of
  * them; beyond that the oldest are dropped, and told_take() says that some are missing.
  *
  * An answer that was worked out before names were taken, and is given after, must not be believed:
- * an operation carries the number of takings from its begin (told_takings()), and told_add() says
- * no when that has grown.
+ * an operation carries the number of takings from its begin (told_takings()), and when that has
+ * grown the answer is for no time. So told_take() comes before node_told_names(), and a node is told
+ * before the number is looked at.
  *
  * Locking: one lock of its own, innermost.
  */
@@ -18,7 +20,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define TOLD_MAX 131072
+#define TOLD_MAX 16384
 
 struct told;
 
