@@ -430,12 +430,12 @@ static void test_risk(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_lists),	    cmocka_unit_test(test_empty),
-		cmocka_unit_test(test_names),	    cmocka_unit_test(test_types),
-		cmocka_unit_test(test_ways),	    cmocka_unit_test(test_bounds),
-		cmocka_unit_test(test_cut),	    cmocka_unit_test(test_cancelled),
-		cmocka_unit_test(test_far_times),
-		cmocka_unit_test(test_names_after), cmocka_unit_test(test_risk),
+		cmocka_unit_test(test_lists),	  cmocka_unit_test(test_empty),
+		cmocka_unit_test(test_names),	  cmocka_unit_test(test_types),
+		cmocka_unit_test(test_ways),	  cmocka_unit_test(test_bounds),
+		cmocka_unit_test(test_cut),	  cmocka_unit_test(test_cancelled),
+		cmocka_unit_test(test_far_times), cmocka_unit_test(test_names_after),
+		cmocka_unit_test(test_risk),
 	};
 
 	return cmocka_run_group_tests_name("tarball", tests, NULL, NULL);
