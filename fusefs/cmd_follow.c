@@ -69,8 +69,8 @@ static void cancel(const char *job_dir)
 		close(fd);
 }
 
-/* What came by signal since: -EINTR when it ends the following. While a job writes faster than it is
- * copied there is no pause, so this is asked after each piece. */
+/* What came by signal since: -EINTR when it ends the following. While a job writes faster than it
+ * is copied there is no pause, so this is asked after each piece. */
 static int obey(struct follow *self)
 {
 	if (ending_signal)

@@ -7,10 +7,10 @@
  *
  * Locks of fusefs are all innermost: while one is held none other of fusefs is taken, nothing of
  * client/ is called that waits or takes a lock, and no reply is given. They are
- *   fsessions->lock (fsession.h), the node table's (node.h), jobs->lock of a session (sessionjobs.h),
- *   a scratch set's (scratch.h), a verb slot's and a verb input's (verb.h), told's (told.h), parks'
- *   and a parked read's (park.h), interrupts' (interrupt.h), and one of each open file that has a
- *   state (jobs/new, wait, an import, a file of ours).
+ *   fsessions->lock (fsession.h), the node table's (node.h), jobs->lock of a session
+ *   (sessionjobs.h), a scratch set's (scratch.h), a verb slot's and a verb input's (verb.h), told's
+ *   (told.h), parks' and a parked read's (park.h), interrupts' (interrupt.h), and one of each open
+ *   file that has a state (jobs/new, wait, an import, a file of ours).
  * Two things are done under one all the same: fs->fuse_lock is held, for reading, while the kernel
  * is notified (notify.h), and interrupts->lock while a token is fired.
  */
@@ -44,7 +44,7 @@ struct fs_config {
 	mode_t umask; /* taken from every mode under fs/ */
 	int64_t ttl_ms;
 	int64_t timeout_ms; /* longest wait without progress */
-	int64_t mutation_timeout_ms; /* the same of what locks a directory in the kernel meanwhile */
+	int64_t mutation_timeout_ms; /* the same of what locks a directory in the kernel */
 	bool allow_other;
 	bool read_only;
 	bool use_exec;
@@ -121,8 +121,8 @@ void fs_pending(struct fs *fs, size_t *ret_files, uint64_t *ret_bytes);
 
 /*
  * Serve @se, which is mounted and negotiated (negotiate.h), until it ends: 1,024 threads at most,
- * started as they are needed. Call with the signals that end the program blocked. Returns what fuse_session_loop_mt() does,
- * when all that waited is answered; fs_stop() was called then.
+ * started as they are needed. Call with the signals that end the program blocked. Returns what
+ * fuse_session_loop_mt() does, when all that waited is answered; fs_stop() was called then.
  */
 int fs_loop(struct fs *fs, struct fuse_session *se);
 

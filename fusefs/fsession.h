@@ -5,8 +5,8 @@
  * Made when a session is first named on the mount, dropped when it is deleted or detached. Nodes,
  * open files and running verbs hold references, so what they use stays until they let go.
  *
- * Locking: fsessions->lock, innermost, protects the table; an fsession is made and ended without it.
- * Counters are atomic.
+ * Locking: fsessions->lock, innermost, protects the table; an fsession is made and ended without
+ * it. Counters are atomic.
  */
 #ifndef SBX_FUSEFS_FSESSION_H
 #define SBX_FUSEFS_FSESSION_H

@@ -8,8 +8,8 @@
  *
  * What the start fails with is the error of that read, flush or rename, and of reads that follow;
  * writing again begins anew. More than VERB_INPUT_MAX bytes are -EFBIG: of that open file's text
- * nothing is started, and nothing more is taken. After a start reads give the id and a newline, then end of file, and
- * further text is -EBUSY.
+ * nothing is started, and nothing more is taken. After a start reads give the id and a newline,
+ * then end of file, and further text is -EBUSY.
  *
  * Locking: one lock an open file, never held while a job is started.
  */

@@ -20,8 +20,8 @@
  *
  * Locking: one lock for table and nodes, held for a few instructions and never while anything
  * waits. Fields marked [t] are under it; the others never change. Nor do parent and name of a node
- * that node_renamed() is not told of: of files and directories of ours, but for a session's, they are
- * read without it.
+ * that node_renamed() is not told of: of files and directories of ours, but for a session's, they
+ * are read without it.
  */
 #ifndef SBX_FUSEFS_NODE_H
 #define SBX_FUSEFS_NODE_H

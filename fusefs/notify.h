@@ -10,9 +10,8 @@
  *
  * The kernel takes the lock of a name's directory for this, which a change that hangs may hold. So
  * it is done on the pool, and waited for as long as the names would be believed anyway, a second at
- * most. The names
- * are those of directories of the sandbox: who holds the lock of one in the kernel, the handler of
- * a request about a name in fs/, must not call this.
+ * most. The names are those of directories of the sandbox: who holds the lock of one in the kernel,
+ * the handler of a request about a name in fs/, must not call this.
  */
 #ifndef SBX_FUSEFS_NOTIFY_H
 #define SBX_FUSEFS_NOTIFY_H

@@ -80,8 +80,8 @@ struct op {
 
 /* The calling process of @op: the thread's group; the thread's id where it can't be told. */
 pid_t op_pid(const struct op *op);
-/* @op, a FLUSH of what @opener (a process, op_pid()) has opened, is the close of who is done with it
- * (kernel.md "FLUSH is not close"). */
+/* @op, a FLUSH of what @opener (a process, op_pid()) has opened, is the close of who is done with
+ * it (kernel.md "FLUSH is not close"). */
 bool op_closes(const struct op *op, pid_t opener);
 
 /* An answer to lookup, mkdir and the like. */
@@ -114,7 +114,8 @@ struct handle_class {
 	ssize_t (*read)(struct op *op, struct handle *handle, void *buf, size_t size, off_t offset);
 	/* Before read: true, the read was handed over (park.h) and is answered later. */
 	bool (*park)(struct op *op, struct handle *handle, size_t size, off_t offset);
-	/* All of @size, or negative errno. @append: @offset is where the kernel believes the end. */
+	/* All of @size, or negative errno. @append: @offset is where the kernel believes the
+	 * end. */
 	ssize_t (*write)(struct op *op, struct handle *handle, const void *buf, size_t size,
 			 off_t offset, bool append);
 	int (*flush)(struct op *op, struct handle *handle);
@@ -186,8 +187,9 @@ struct node_class {
 	/* @handle may be NULL. */
 	int (*setattr)(struct op *op, struct node *node, struct handle *handle,
 		       const struct op_setattr *change, struct stat *ret_st, int64_t *ret_valid_ms);
-	/* access(2), and entering a directory: may it be had as @mask (R_OK, W_OK, X_OK) says? 0, or
-	 * what open or exec would fail with. Missing: by the permission bits that getattr shows. */
+	/* access(2), and entering a directory: may it be had as @mask (R_OK, W_OK, X_OK) says? 0,
+	 * or what open or exec would fail with. Missing: by the permission bits that getattr
+	 * shows. */
 	int (*access)(struct op *op, struct node *node, int mask);
 	int (*readlink)(struct op *op, struct node *node, char **ret_text);
 	int (*mknod)(struct op *op, struct node *dir, const char *name, mode_t mode,

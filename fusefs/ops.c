@@ -117,7 +117,8 @@ static void ops_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int t
 	op_reply_attr(&op, r, &st, valid_ms);
 }
 
-/* No bit for anybody: nobody but root could, and what is shown here is not changed as root would. */
+/* No bit for anybody: nobody but root could, and what is shown here is not changed as root
+ * would. */
 static int access_by_mode(struct op *op, int mask)
 {
 	int64_t valid_ms;

@@ -56,8 +56,8 @@ struct scratch_set *session_jobs_scratch(struct session_jobs *jobs);
  */
 int session_jobs_enter(struct session_jobs *jobs, struct sbx_jobs **ret_jobs);
 void session_jobs_leave(struct session_jobs *jobs);
-/* 1: a job runs; 0. With @call the sandbox is asked first, and what came of that is returned when it
- * can't be; without, as it is known. */
+/* 1: a job runs; 0. With @call the sandbox is asked first, and what came of that is returned when
+ * it can't be; without, as it is known. */
 int session_jobs_any_running(struct session_jobs *jobs, const struct sbx_call *call);
 
 /* A new reference. -ENOENT; errnos of sbx_jobs_find(). */

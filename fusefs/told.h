@@ -9,8 +9,8 @@
  *
  * An answer that was worked out before names were taken, and is given after, must not be believed:
  * an operation carries the number of takings from its begin (told_takings()), and when that has
- * grown the answer is for no time. So told_take() comes before node_told_names(), and a node is told
- * before the number is looked at.
+ * grown the answer is for no time. So told_take() comes before node_told_names(), and a node is
+ * told before the number is looked at.
  *
  * Locking: one lock of its own, innermost.
  */

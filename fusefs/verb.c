@@ -299,8 +299,8 @@ static void runs_free(gpointer run)
 	verb_run_free(run);
 }
 
-/* Parse the @len bytes at @text, which are whole lines, then do them. @wait: as each line says; else
- * none is waited for. */
+/* Parse the @len bytes at @text, which are whole lines, then do them. @wait: as each line says;
+ * else none is waited for. */
 static int lines_run(struct op *op, const struct verb_table *table, struct fsession *session,
 		     const char *text, size_t len, bool wait)
 {

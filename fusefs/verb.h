@@ -10,8 +10,8 @@
  * last one at a flush that is the opener's close (op_closes()), since a shell's children that write
  * into its open file flush it at their exit, else at the last close. All lines of one write are
  * parsed before any is done; when one fails, those behind it are dropped, and the writer gets its
- * errno. A line of more than VERB_INPUT_MAX bytes is -EFBIG and nothing, with all that follows up to
- * its end.
+ * errno. A line of more than VERB_INPUT_MAX bytes is -EFBIG and nothing, with all that follows up
+ * to its end.
  *
  * A verb runs on the pool (where its table has no act); the writer waits for it and leaves,
  * aborting it, only with a signal that ends the writer. Verbs of one session run one at a time: a

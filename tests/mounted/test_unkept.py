@@ -1,4 +1,4 @@
-"""Exactly once where the sandbox can't keep outcomes, and where a gateway answers for the server."""
+"""Exactly once where the sandbox can't keep outcomes, and where a gateway answers for it."""
 
 import errno
 import os
