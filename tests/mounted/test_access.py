@@ -9,8 +9,6 @@ import pytest
 
 from sbxtest.timing import scale
 
-pytestmark = pytest.mark.core
-
 ROOT = os.geteuid() == 0
 
 

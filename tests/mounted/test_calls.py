@@ -7,8 +7,6 @@ import os
 
 import pytest
 
-pytestmark = pytest.mark.core
-
 LIBC = ctypes.CDLL(None, use_errno=True)
 AT_FDCWD = -100
 RENAME_NOREPLACE, RENAME_EXCHANGE, RENAME_WHITEOUT = 1, 2, 4

@@ -10,8 +10,6 @@ import pytest
 
 from sbxtest.timing import wait_for
 
-pytestmark = pytest.mark.core
-
 # struct spool_slot of client/workspace/spool.c, without its text; two of them begin a spool.
 SLOT = struct.Struct("=8sIIQQ6Iqq5Qq40sQqQ")
 SLOT_SIZE = SLOT.size + 256 + 4096

@@ -7,8 +7,6 @@ import pytest
 
 from sbxtest.timing import wait_for
 
-pytestmark = pytest.mark.core
-
 
 @pytest.fixture(params=["gnu-host", "busybox-host"])
 def place(request, start_place):
