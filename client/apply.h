@@ -184,8 +184,9 @@ struct sbx_apply_result {
 	char *text; /* what the tool said, printable; NULL when done */
 	bool in_place; /* save: the file was not replaced but written into */
 	bool set_aside; /* unlink, rename, save: `held` has the old file */
-	bool proven; /* save: the attributes in the reply are those of what was saved, to a tick of the
-		      * sandbox's clock; else somebody may have changed it before they were looked at */
+	/* save: the attributes in the reply are those of what was saved, to a tick of the sandbox's
+	 * clock; else somebody may have changed it before they were looked at */
+	bool proven;
 };
 
 struct sbx_apply_path {

@@ -8,8 +8,8 @@
 # Words are those of scan.sh, or none: what is listed afterwards, in a section of its own.
 # Paths count from 1, and 0 is none; those without a "-" before them are looked at in the end.
 # "&VERB" is left out when the operation before it failed. Records: rFLAGS\0WHY\0 of each operation
-# in order, where an empty WHY is success; o when the outcome could not be kept; attributes, those of
-# the outcome's file too when something was saved: its mtime is that of the last content; e.
+# in order, where an empty WHY is success; o when the outcome could not be kept; attributes, those
+# of the outcome's file too when something was saved: its mtime is that of the last content; e.
 #
 # The outcome is kept in .sbxfs/ops/ID: empty while the operations run, then the form of the answer,
 # the answer, and a dot. Umask 077: what is made without a mode is ours alone.
@@ -501,9 +501,9 @@ over() {
 	fi
 }
 
-# do_save PATH EXCL IN_PLACE MODE ATIME MTIME HELD SIZE STAGE [KIND ARG...]: EXCL 1: nothing has that
-# name; 2: or an empty file. MODE "-" keeps it. STAGE 0: the content is in the arguments; else in a
-# staged file that must have SIZE.
+# do_save PATH EXCL IN_PLACE MODE ATIME MTIME HELD SIZE STAGE [KIND ARG...]: EXCL 1: nothing has
+# that name; 2: or an empty file. MODE "-" keeps it. STAGE 0: the content is in the arguments; else
+# in a staged file that must have SIZE.
 do_save() {
 	eval "p=\$q$1 t=\$q$9"
 	excl=$2 inplace=$3 ask=$4 mode=$4 atime=$5 mtime=$6 held=$7 size=$8 stage=$9

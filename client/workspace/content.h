@@ -20,8 +20,9 @@
  *
  * Keeping across opens (contentcache.h): only bytes whose attributes were the same before and after
  * the fetch, and whose ctime was SBX_VERSION_SETTLE_NS older than the sandbox's clock at the first
- * look ("settled"); and what this mount saved itself, where the answer proves that the attributes are
- * those of the saved bytes, never without nanoseconds. Others serve the opens that fetched them.
+ * look ("settled"); and what this mount saved itself, where the answer proves that the attributes
+ * are those of the saved bytes, never without nanoseconds. Others serve the opens that fetched
+ * them.
  *
  * Locking: contents->lock (tables, counters) before content->lock (one content). Neither is held
  * across a request. names.h's lock is inside both.
@@ -70,8 +71,8 @@ void sbx_contents_free(struct sbx_contents *contents);
 int sbx_contents_open(struct sbx_contents *contents, const struct sbx_call *call, const char *path,
 		      struct sbx_attr *attr, struct sbx_content **ret_content);
 
-/* As a local save left them in the sandbox under @attr, which its answer proves (apply.h): the bytes
- * of @view. NULL: not kept. */
+/* As a local save left them in the sandbox under @attr, which its answer proves (apply.h): the
+ * bytes of @view. NULL: not kept. */
 struct sbx_content *sbx_contents_adopt(struct sbx_contents *contents, const char *path,
 				       const struct sbx_attr *attr,
 				       const struct sbx_spool_view *view);

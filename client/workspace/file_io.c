@@ -622,8 +622,8 @@ int sbx_files_setattr(struct sbx_files *files, const struct sbx_call *call, cons
 
 /* Copying within the sandbox ------------------------------------------------------------------- */
 
-/* What says that the path of @file, the caller's *ret_path, is still that file. False: it is an older
- * version, or has no path. */
+/* What says that the path of @file, the caller's *ret_path, is still that file. False: it is an
+ * older version, or has no path. */
 static bool file_expect(struct sbx_file *file, struct sbx_op *ret_op, char **ret_path)
 {
 	struct sbx_node_file *node = file->node;

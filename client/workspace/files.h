@@ -62,8 +62,8 @@ int sbx_files_open(struct sbx_files *files, const struct sbx_call *call, const c
  * sandbox's commands are not root's, -EACCES for what nobody may. Never asks. */
 int sbx_files_access(struct sbx_files *files, const struct sbx_attr *attr, int mask);
 
-/* Another open file of the one that @file is of, also when that has lost its name. @flags: O_ACCMODE
- * and O_TRUNC. Never asks. */
+/* Another open file of the one that @file is of, also when that has lost its name. @flags:
+ * O_ACCMODE and O_TRUNC. Never asks. */
 int sbx_file_open_again(struct sbx_file *file, int flags, pid_t opener, struct sbx_file **ret_file);
 
 /* Identity of the content that the open file reads; equal values mean equal bytes, so the kernel's

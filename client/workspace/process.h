@@ -14,8 +14,8 @@ pid_t sbx_process_of(pid_t tid);
 
 /*
  * Whether a FLUSH by the thread @tid, of a file that the process @opener has opened, is a close by
- * who is done with it (kernel.md "FLUSH is not close"): by that process, or it is dead. A child that
- * exits with a copy of the descriptor is not.
+ * who is done with it (kernel.md "FLUSH is not close"): by that process, or it is dead. A child
+ * that exits with a copy of the descriptor is not.
  */
 bool sbx_process_closes(pid_t tid, pid_t opener);
 

@@ -75,8 +75,8 @@ static int publish_base_locked(struct sbx_node_file *node, const struct sbx_call
 }
 
 /*
- * The sandbox has @view, as @result says. What was written since stays, as changes of that; else the
- * content moves to the cache and the spool goes.
+ * The sandbox has @view, as @result says. What was written since stays, as changes of that; else
+ * the content moves to the cache and the spool goes.
  */
 static void publish_settle(struct sbx_node_file *node, const char *path,
 			   const struct sbx_spool_view *view, const struct sbx_sent *result)
@@ -238,7 +238,8 @@ static int publish_attempt_anew(struct sbx_node_file *node, struct sbx_spool_vie
 }
 
 /*
- * Before @view is sent: is that still the thing to do? *ret_done: the sandbox has it, as *sent says.
+ * Before @view is sent: is that still the thing to do? *ret_done: the sandbox has it, as *sent
+ * says.
  * -ECANCELED: it is not to be sent there.
  */
 static int publish_doubt(struct sbx_node_file *node, const struct sbx_call *call,
@@ -516,8 +517,8 @@ static bool node_is_new_in(struct sbx_node_file *node, const char *path)
 }
 
 /*
- * Whether an fsync of the directory @path sends it: something is unsent, and nobody is writing it. A
- * writer who has closed it is waited for until @until_ms; where he still has a copy, not again
+ * Whether an fsync of the directory @path sends it: something is unsent, and nobody is writing it.
+ * A writer who has closed it is waited for until @until_ms; where he still has a copy, not again
  * before he closes one more. What failed before is tried again by itself; a name is worth one more
  * attempt.
  */

@@ -56,7 +56,7 @@ struct sbx_sent {
 	bool known; /* attr is what the sandbox has now */
 	bool proven; /* attr is that of what was saved (apply.h) */
 	struct sbx_attr attr;
-	bool answered; /* of a failure: the sandbox has said so; else it may have done it after all */
+	bool answered; /* of a failure: the sandbox said so; else it may have done it after all */
 };
 
 /* *ret_sent is set in any case. -EUCLEAN: it is not known whether what was sent under the id before

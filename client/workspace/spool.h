@@ -52,8 +52,8 @@ enum {
 	SBX_SPOOL_ATIME = 1 << 2,
 	SBX_SPOOL_MTIME = 1 << 3,
 	SBX_SPOOL_ORPHAN = 1 << 4, /* its file was removed while it was open: no adoption */
-	/* Of a whole one: nothing was cut. What the sandbox's file has got meanwhile, believed missing
-	 * or empty when this began, stays, and what is here is written to it. */
+	/* Of a whole one: nothing was cut. What the sandbox's file has got meanwhile, believed
+	 * missing or empty when this began, stays, and what is here is written to it. */
 	SBX_SPOOL_ADDS = 1 << 5,
 	/* What is to be set beside the content. */
 	SBX_SPOOL_SET = SBX_SPOOL_MODE | SBX_SPOOL_ATIME | SBX_SPOOL_MTIME,

@@ -76,8 +76,8 @@ int sbx_ws_stat(struct sbx_workspace *ws, const struct sbx_call *call, const cha
 
 /*
  * Whether what *attr describes, at @path (NULL: nowhere by now), may be had as @mask (R_OK, W_OK,
- * X_OK) says: 0; -EROFS; -EACCES for what an open would refuse, or the sandbox where its commands are
- * not root's. X_OK of what is no directory is the caller's to judge. Never asks.
+ * X_OK) says: 0; -EROFS; -EACCES for what an open would refuse, or the sandbox where its commands
+ * are not root's. X_OK of what is no directory is the caller's to judge. Never asks.
  */
 int sbx_ws_access(struct sbx_workspace *ws, const char *path, const struct sbx_attr *attr,
 		  int mask);
