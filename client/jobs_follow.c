@@ -405,7 +405,7 @@ static bool poll_once(struct sbx_jobs *jobs)
 		r = jobs_refresh_list(jobs, &call, sent_ms - LOOKING_INTERVAL_MS);
 
 	pthread_mutex_lock(&jobs->lock);
-	jobs->poll_result = r;
+	jobs->poll_result = r == -EMSGSIZE ? -EIO : r;
 	if (r == 0) {
 		grew = poll_take_locked(jobs, polled, items, n, sent_ms);
 		/* Not one that can't get further: a log that can't be read. */
@@ -418,6 +418,7 @@ static bool poll_once(struct sbx_jobs *jobs)
 		if (r == -EMSGSIZE && jobs->chunk_bytes > CHUNK_MIN_BYTES) {
 			jobs->chunk_bytes /= 2;
 			jobs->poll_again = true;
+			jobs->poll_result = 0;
 		}
 		for (size_t i = 0; i < n; i++)
 			job_tell_waiters_locked(polled[i], r == -ESTALE ? r : 0);
