@@ -8,6 +8,7 @@
 #include "client/errmap.h"
 #include "client/json.h"
 #include "client/jobs.h"
+#include "client/name.h"
 
 /* A command travels in pieces, since one argument of an exec is bounded. */
 #define PIECE_BYTES    (30 * 1024)

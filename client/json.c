@@ -8,6 +8,8 @@
 #include <cjson/cJSON.h>
 #include <glib.h>
 
+#include "client/name.h"
+
 #define MAX_DEPTH	64
 #define EACH_MAX_VALUES 1000
 #define EACH_MAX_BYTES	(1024 * 1024)
@@ -323,32 +325,6 @@ int sbx_json_get_id(const struct sbx_json *object, const char *key, const char *
 		return -EBADMSG;
 	*ret_id = id;
 	return 0;
-}
-
-bool sbx_name_valid(const char *name)
-{
-	size_t len = strlen(name);
-
-	if (len == 0 || len > SBX_ID_MAX || !g_ascii_isalnum(name[0]))
-		return false;
-	for (const char *c = name; *c != '\0'; c++) {
-		if (!g_ascii_isalnum(*c) && strchr("._-", *c) == NULL)
-			return false;
-	}
-	return true;
-}
-
-bool sbx_id_valid(const char *id)
-{
-	size_t len = strlen(id);
-
-	if (len == 0 || len > SBX_ID_MAX)
-		return false;
-	for (const char *c = id; *c != '\0'; c++) {
-		if (!g_ascii_isalnum(*c) && *c != '-')
-			return false;
-	}
-	return true;
 }
 
 int sbx_json_steal_bytes(struct sbx_json *object, const char *key, char **ret_bytes,

@@ -57,14 +57,6 @@ int sbx_json_get_int(const struct sbx_json *object, const char *key, int64_t min
 int sbx_json_get_double(const struct sbx_json *object, const char *key, double *ret_value);
 int sbx_json_get_bool(const struct sbx_json *object, const char *key, bool *ret_value);
 
-/*
- * A session id, [A-Za-z0-9-]{1,64} (wire.md A10): all that may stand in a URL or a file name as
- * one.
- */
-#define SBX_ID_MAX 64
-bool sbx_id_valid(const char *id);
-/* What sessions, snapshots and jobs may be called: [A-Za-z0-9][A-Za-z0-9._-]{0,63}. */
-bool sbx_name_valid(const char *name);
 int sbx_json_get_id(const struct sbx_json *object, const char *key, const char **ret_id);
 
 /*

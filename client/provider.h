@@ -32,6 +32,7 @@
 #include "client/call.h"
 #include "client/http.h"
 #include "client/json.h"
+#include "client/name.h"
 #include "client/stats.h"
 
 #define SBX_ID_MAX   64

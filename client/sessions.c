@@ -11,11 +11,11 @@
 #include "client/errlog.h"
 #include "client/json.h"
 #include "client/localfile.h"
+#include "client/name.h"
 #include "client/random.h"
 #include "client/session_impl.h"
 #include "client/statedir.h"
 #include "client/task.h"
-#include "client/workspace/path.h"
 
 #define SESSION_FILE_MAX    (1 << 20)
 #define SPOOL_SUFFIX	    ".spool"

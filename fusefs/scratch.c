@@ -8,7 +8,7 @@
 #include <glib.h>
 
 #include "client/call.h"
-#include "client/workspace/path.h"
+#include "client/name.h"
 #include "fusefs/ino.h"
 #include "fusefs/op.h"
 #include "fusefs/text.h"

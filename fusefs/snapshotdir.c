@@ -11,9 +11,9 @@
 #include <glib.h>
 
 #include "client/errlog.h"
+#include "client/name.h"
 #include "client/session.h"
 #include "client/snapshot/snapshot.h"
-#include "client/workspace/path.h"
 #include "fusefs/ino.h"
 #include "fusefs/op.h"
 #include "fusefs/synth.h"

@@ -12,9 +12,9 @@
 
 #include "client/call.h"
 #include "client/json.h"
+#include "client/name.h"
 #include "client/snapshot/receipt.h"
 #include "client/statedir.h"
-#include "client/workspace/path.h"
 
 #define RECEIPT_BYTES_MAX (1u << 30)
 /* The head of a receipt, where it says whether it is verified. */

@@ -44,7 +44,7 @@ struct sbx_names {
 
 	/* runner.c */
 	struct sbx_program_limits limits;
-	bool no_exec; /* the server has none */
+	bool no_exec; /* the server has none, or nothing that our programs need */
 	GPtrArray *probes; /* struct sbx_probe_reply *: all that were handed out */
 	struct sbx_probe_reply *probe; /* the newest, in probes; NULL: not asked yet */
 	uint64_t probe_epoch; /* of the newest */

@@ -45,8 +45,3 @@ char *sbx_path_parent(const char *path)
 		return g_strdup("");
 	return g_strndup(path, slash == path ? 1 : (gsize)(slash - path));
 }
-
-int sbx_name_compare(const void *a, const void *b)
-{
-	return strcmp(*(const char *const *)a, *(const char *const *)b);
-}

@@ -21,7 +21,4 @@ bool sbx_path_is_within(const char *path, const char *dir);
 /* The directory that holds @path: "" holds "a", "/" holds "/usr". NULL: it is a root. g_free(). */
 char *sbx_path_parent(const char *path);
 
-/* strcmp() of two strings that @a and @b point to: sorts arrays of names. */
-int sbx_name_compare(const void *a, const void *b);
-
 #endif

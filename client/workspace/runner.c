@@ -265,6 +265,10 @@ int names_probe_surveying(struct sbx_names *names, const struct sbx_call *call,
 	/* A long answer may have been cut: a short one, then. */
 	if (r == -EAGAIN && survey)
 		r = probe_ask(names, call, NULL, &probe, &asked_us);
+	/* What a sandbox lacks it lacks twice; a process that could not be started for a moment is
+	 * no reason to take the plain routes. */
+	if (r == -EOPNOTSUPP && sbx_names_has_exec(names))
+		r = probe_ask(names, call, NULL, &probe, &asked_us);
 	if (r == 0 && probe->survey) {
 		*ret_seen = g_steal_pointer(&probe->survey);
 		*ret_asked_us = asked_us;
@@ -273,6 +277,7 @@ int names_probe_surveying(struct sbx_names *names, const struct sbx_call *call,
 	pthread_mutex_lock(&names->lock);
 	if (!call->mending)
 		names->probing = false;
+	names->no_exec |= r == -EOPNOTSUPP;
 	if (r == 0) {
 		g_ptr_array_add(names->probes, probe);
 		names->probe = probe;

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "client/json.h"
+#include "client/name.h"
 #include "client/wire_exec.h"
 #include "tests/fuzz/garble.h"
 

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "client/json.h"
+#include "client/name.h"
 
 static struct sbx_json *parse(const char *text)
 {
