@@ -480,6 +480,7 @@ static void run_done(struct run *run)
 int main(int argc, char **argv)
 {
 	const struct rlimit no_core = { 0, 0 };
+	struct rlimit files;
 	struct run run = { .daemon = { .report_fd = -1 } };
 	char *message = NULL;
 	int r, status;
@@ -507,6 +508,12 @@ int main(int argc, char **argv)
 	(void)mallopt(M_ARENA_MAX, 1);
 	/* The token must not be found in a core dump. */
 	(void)setrlimit(RLIMIT_CORE, &no_core);
+	/* Each file with unsent bytes, each connection and each cached content that is read is one:
+	 * as many as the system lets us have. */
+	if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+		files.rlim_cur = files.rlim_max;
+		(void)setrlimit(RLIMIT_NOFILE, &files);
+	}
 	/* Modes of spools and state are given in full. */
 	(void)umask(077);
 	status = run_prepare(&run);

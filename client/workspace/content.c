@@ -40,7 +40,7 @@ static int64_t contents_look_clock_ns(struct sbx_contents *contents)
 
 	clock_gettime(CLOCK_REALTIME, &now);
 	return now.tv_sec * INT64_C(1000000000) + now.tv_nsec +
-	       sbx_names_clock_offset_ns(contents->names) - contents->ttl_ms * 1000000 -
+	       sbx_names_clock_least_ns(contents->names) - contents->ttl_ms * 1000000 -
 	       CLOCK_SLACK_NS;
 }
 

@@ -20,7 +20,7 @@
 /* So many of them, from the first on, and as many up to the last. */
 #define NEEDLE_BYTES ((uint64_t)64 << 10)
 #define SLACK_NS     (100 * INT64_C(1000000))
-/* The same where both its clock and its times come in whole seconds. */
+/* The same where its times come in whole seconds. */
 #define SLACK_SECONDS_NS (2 * INT64_C(1000000000))
 
 /*
@@ -224,7 +224,7 @@ static bool changed_since(const struct sbx_doubted *doubted, const struct sbx_at
 	int64_t slack_ns = attr->has_ns ? SLACK_NS : SLACK_SECONDS_NS;
 
 	return attr->ctime_ns + slack_ns >=
-	       doubted->view->meta.begun_ns + sbx_names_clock_offset_ns(doubted->names);
+	       doubted->view->meta.begun_ns + sbx_names_clock_least_ns(doubted->names);
 }
 
 int sbx_doubt_left(const struct sbx_doubted *doubted, const struct sbx_call *call,

@@ -171,7 +171,8 @@ int64_t names_clock_at_locked(const struct sbx_names *names, int64_t when_us)
 	return names->clock_known ? names->clock_low_ns + when_us * 1000 - CLOCK_SLACK_NS : 0;
 }
 
-int64_t sbx_names_clock_offset_ns(struct sbx_names *names)
+/* So many @halves of the way from its lower to its upper bound. */
+static int64_t clock_offset_ns(struct sbx_names *names, int halves)
 {
 	int64_t mono_ns = names_now_us() * 1000;
 	int64_t real_ns = g_get_real_time() * 1000;
@@ -179,10 +180,21 @@ int64_t sbx_names_clock_offset_ns(struct sbx_names *names)
 
 	pthread_mutex_lock(&names->lock);
 	if (names->clock_known)
-		offset_ns = names->clock_low_ns + (names->clock_high_ns - names->clock_low_ns) / 2 +
-			    mono_ns - real_ns;
+		offset_ns = names->clock_low_ns +
+			    (names->clock_high_ns - names->clock_low_ns) / 2 * halves + mono_ns -
+			    real_ns;
 	pthread_mutex_unlock(&names->lock);
 	return offset_ns;
+}
+
+int64_t sbx_names_clock_offset_ns(struct sbx_names *names)
+{
+	return clock_offset_ns(names, 1);
+}
+
+int64_t sbx_names_clock_least_ns(struct sbx_names *names)
+{
+	return clock_offset_ns(names, 0);
 }
 
 /* Probe ------------------------------------------------------------------------------------ */

@@ -228,6 +228,10 @@ def contents(start_place):
         place.fresh()
         for name in ("small", "big"):
             assert (place.fs / name).read_bytes() == (place.root / name).read_bytes()
+        # The last look at a big one, which says that it may be kept, comes after its last byte.
+        wait_for(lambda: not any(name.startswith("part-")
+                                 for _, _, names in os.walk(place.mount.cache_dir)
+                                 for name in names), 10)
         return place
     return made
 
