@@ -135,8 +135,8 @@ void sbx_names_limits(struct sbx_names *names, struct sbx_program_limits *ret_li
 /* Drop what is known: everything is asked again. Local views stay. */
 void sbx_names_refresh(struct sbx_names *names);
 
-/* The sandbox's clock minus ours, nanoseconds, as last seen; and the least that it may be: where the
- * sandbox tells whole seconds the one is half a second wrong at most. 0: not known. */
+/* The sandbox's clock minus ours, nanoseconds, as last seen; and the least that it may be: where
+ * the sandbox tells whole seconds the one is half a second wrong at most. 0: not known. */
 int64_t sbx_names_clock_offset_ns(struct sbx_names *names);
 int64_t sbx_names_clock_least_ns(struct sbx_names *names);
 
