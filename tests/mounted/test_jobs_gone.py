@@ -14,18 +14,6 @@ from sbxtest.timing import scale, wait_for
 WHOLE = b"".join(b"%d\n" % i for i in range(1, 1200001))
 
 
-@pytest.fixture
-def small(tmp_path):
-    """A directory that takes 4 MiB."""
-    path = tmp_path / "small"
-    path.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m,mode=0700", "tmpfs", path], check=True)
-    try:
-        yield path
-    finally:
-        subprocess.run(["umount", "-l", path], check=True)
-
-
 def theirs(server, mount, job):
     return server.session_dir(mount.status("dev1")["id"]) / ".sbxfs/jobs" / job.name
 
@@ -36,9 +24,9 @@ def polls(server, after):
 
 @pytest.mark.root
 @pytest.mark.parametrize("backend", ["host", "host-busybox"])
-def test_a_cache_that_is_full(make, small, backend):
+def test_a_cache_that_is_full(make, small_disk, backend):
     """The log is read from the sandbox then, and asked for no more often than any other."""
-    server, mount, session = make(backend, mount={"cache_dir": small})
+    server, mount, session = make(backend, mount={"cache_dir": small_disk})
     job = session / "jobs" / start(session, "seq 1 1200000; sleep 3; printf 'e\\303'; sleep 1; "
                                             "printf '\\251'; exit 6")
     got = []

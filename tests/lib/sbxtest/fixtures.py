@@ -1,5 +1,6 @@
 """pytest fixtures: factories whose products are taken away when the test ends."""
 
+import subprocess
 from contextlib import ExitStack
 
 import pytest
@@ -7,6 +8,18 @@ import pytest
 from .mount import Mount
 from .place import BARE, KINDS, Place
 from .sbxd import Sbxd
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A directory of 4 MiB on a disk of its own. Takes root."""
+    path = tmp_path / "small"
+    path.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m,mode=0700", "tmpfs", path], check=True)
+    try:
+        yield path
+    finally:
+        subprocess.run(["umount", "-l", path], check=True)
 
 
 @pytest.fixture
