@@ -92,8 +92,15 @@ static int forget_session(struct verb_run *run,
 
 static int detach_session(struct verb_run *run, struct sbx_session *session)
 {
-	(void)run;
-	return sbx_session_detach(session);
+	struct fsession *fsession;
+	int r = fsessions_get(run->fs->fsessions, session, &fsession);
+
+	/* What was sent a moment ago is not in its way. */
+	if (r == 0) {
+		r = sbx_ws_settle(fsession->ws, &run->call);
+		fsession_unref(fsession);
+	}
+	return r < 0 ? r : sbx_session_detach(session);
 }
 
 static int verb_detach(struct verb_run *run)

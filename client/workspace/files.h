@@ -128,6 +128,8 @@ int sbx_files_publish(struct sbx_files *files, const struct sbx_call *call, cons
 /* sbx_ws_sync_most(). */
 int sbx_files_publish_most(struct sbx_files *files, const struct sbx_call *call,
 			   const char *operation);
+/* sbx_ws_settle(). */
+int sbx_files_settle(struct sbx_files *files, const struct sbx_call *call);
 /*
  * fsync of the directory @path: publish what is unsent below it of files that nobody has open for
  * writing any more. What others write is theirs, and so is the error of what could not be sent: but

@@ -574,22 +574,52 @@ int sbx_files_publish_closed(struct sbx_files *files, const struct sbx_call *cal
 	return result;
 }
 
-static int node_hold(struct sbx_node_file *node, const struct sbx_call *call)
+static int node_wait_while(struct sbx_node_file *node, const struct sbx_call *call,
+			   bool (*condition_locked)(const struct sbx_node_file *node))
 {
 	struct sbx_wait wait;
-	int r;
+	int r = sbx_wait_begin(&wait, call, &node->changed, &node->lock);
 
-	pthread_mutex_lock(&node->lock);
-	node->n_holds++;
-	pthread_mutex_unlock(&node->lock);
-	r = sbx_wait_begin(&wait, call, &node->changed, &node->lock);
 	if (r < 0)
 		return r;
 	pthread_mutex_lock(&node->lock);
-	while (r == 0 && node->placing)
+	while (r == 0 && condition_locked(node))
 		r = sbx_wait_for(&wait);
 	pthread_mutex_unlock(&node->lock);
 	sbx_wait_end(&wait);
+	return r;
+}
+
+static bool is_placing_locked(const struct sbx_node_file *node)
+{
+	return node->placing;
+}
+
+static int node_hold(struct sbx_node_file *node, const struct sbx_call *call)
+{
+	pthread_mutex_lock(&node->lock);
+	node->n_holds++;
+	pthread_mutex_unlock(&node->lock);
+	return node_wait_while(node, call, is_placing_locked);
+}
+
+/* The sandbox has all, and the spool is about to go. */
+static bool is_settling_locked(const struct sbx_node_file *node)
+{
+	return node->publishing && !nfile_is_unsent_locked(node);
+}
+
+int sbx_files_settle(struct sbx_files *files, const struct sbx_call *call)
+{
+	GPtrArray *nodes = files_collect(files, NULL);
+	int r = 0;
+
+	for (guint i = 0; i < nodes->len; i++) {
+		if (r == 0)
+			r = node_wait_while(nodes->pdata[i], call, is_settling_locked);
+		nfile_unref(nodes->pdata[i]);
+	}
+	g_ptr_array_unref(nodes);
 	return r;
 }
 

@@ -549,6 +549,11 @@ int sbx_ws_sync(struct sbx_workspace *ws, const struct sbx_call *call)
 	return sbx_files_publish(ws->files, call, NULL);
 }
 
+int sbx_ws_settle(struct sbx_workspace *ws, const struct sbx_call *call)
+{
+	return sbx_files_settle(ws->files, call);
+}
+
 int sbx_ws_sync_most(struct sbx_workspace *ws, const struct sbx_call *call, const char *operation)
 {
 	return sbx_files_publish_most(ws->files, call, operation);

@@ -165,6 +165,9 @@ int sbx_ws_sync(struct sbx_workspace *ws, const struct sbx_call *call);
 /* The same, but a file that could not be sent before, and can't be now, is no error: errors names
  * it, as something that @operation goes on without. */
 int sbx_ws_sync_most(struct sbx_workspace *ws, const struct sbx_call *call, const char *operation);
+/* Wait until the spools of what has been sent are gone; what is unsent stays so. Never asks. Errnos
+ * of the call's end. */
+int sbx_ws_settle(struct sbx_workspace *ws, const struct sbx_call *call);
 /* Drop caches: the next answers are asked for. Unsent bytes stay. */
 void sbx_ws_refresh(struct sbx_workspace *ws);
 
