@@ -1,7 +1,6 @@
 /* What could not be sent: tried again later, at the next use, and after a remount. */
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +8,7 @@
 #include <unistd.h>
 
 #include "client/errlog.h"
+#include "client/localfile.h"
 #include "client/random.h"
 #include "client/session.h"
 #include "client/task.h"
@@ -355,16 +355,10 @@ static GPtrArray *spools_of_dead(struct sbx_files *files, bool tell)
 {
 	GPtrArray *spools = g_ptr_array_new();
 	struct dirent *entry;
-	DIR *dir;
-	int fd;
+	DIR *dir = sbx_local_opendir(files->spool_dirfd);
 
-	fd = openat(files->spool_dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	dir = fd < 0 ? NULL : fdopendir(fd);
-	if (!dir) {
-		if (fd >= 0)
-			close(fd);
+	if (!dir)
 		return spools;
-	}
 	while ((entry = readdir(dir))) {
 		struct sbx_spool *spool;
 		int r;
