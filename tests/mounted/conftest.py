@@ -6,6 +6,17 @@ from jobtools import BACKENDS
 
 
 @pytest.fixture
+def server(start_sbxd):
+    """For tests of a mount of their own kind; some have a `mount` of theirs for it."""
+    return start_sbxd()
+
+
+@pytest.fixture
+def mount(server, start_mount):
+    return start_mount(server.url)
+
+
+@pytest.fixture
 def make(start_sbxd, start_mount):
     """make(backend) is a server, a mount of it, and the directory of a session.
 

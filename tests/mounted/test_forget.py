@@ -10,16 +10,6 @@ import pytest
 from sbxtest import scale, wait_for
 
 
-@pytest.fixture
-def server(start_sbxd):
-    return start_sbxd()
-
-
-@pytest.fixture
-def mount(server, start_mount):
-    return start_mount(server.url)
-
-
 def test_renamed_while_it_is_deleted(server, mount):
     (mount / "a").mkdir()
     server.set_faults("delete:1:delay=2000")

@@ -17,11 +17,6 @@ pytestmark = pytest.mark.core
 
 
 @pytest.fixture
-def server(start_sbxd):
-    return start_sbxd()
-
-
-@pytest.fixture
 def mount(server, start_mount):
     mount = start_mount(server.url)
     (mount / "dev1").mkdir()

@@ -18,11 +18,6 @@ def recipe(name: str) -> str:
 
 
 @pytest.fixture
-def server(start_sbxd):
-    return start_sbxd()
-
-
-@pytest.fixture
 def mount(server, start_mount, tmp_path):
     """A mount on ~/sbx, where the recipes expect it."""
     (tmp_path / "sbx").mkdir()

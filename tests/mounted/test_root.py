@@ -16,16 +16,6 @@ from sbxtest.timing import scale
 pytestmark = pytest.mark.core
 
 
-@pytest.fixture
-def server(start_sbxd):
-    return start_sbxd()
-
-
-@pytest.fixture
-def mount(server, start_mount):
-    return start_mount(server.url)
-
-
 def test_what_is_where(mount):
     assert sorted(os.listdir(mount.mnt)) == [
         "README.md", "control", "errors", "snapshots", "stats", "status"]

@@ -12,11 +12,6 @@ from sbxtest.timing import scale, wait_for
 
 
 @pytest.fixture
-def server(start_sbxd):
-    return start_sbxd()
-
-
-@pytest.fixture
 def mount(server, start_mount):
     mount = start_mount(server.url, ["ttl=60"])
     (mount / "dev1").mkdir()

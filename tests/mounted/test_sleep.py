@@ -10,11 +10,6 @@ import pytest
 from sbxtest.timing import scale, wait_for
 
 
-@pytest.fixture
-def server(start_sbxd):
-    return start_sbxd()
-
-
 def describe(fs):
     """Names, modes and contents."""
     found = {}

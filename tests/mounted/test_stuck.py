@@ -19,11 +19,6 @@ HERD_TIMEOUT = 20  # starting 300 programs takes a while
 
 
 @pytest.fixture
-def server(start_sbxd):
-    return start_sbxd()
-
-
-@pytest.fixture
 def mount(server, start_mount):
     mount = start_mount(server.url, [f"timeout={TIMEOUT}"])
     for name in ("stuck", "other"):

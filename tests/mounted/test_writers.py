@@ -19,11 +19,6 @@ MIB = 1 << 20
 
 
 @pytest.fixture
-def server(start_sbxd):
-    return start_sbxd()
-
-
-@pytest.fixture
 def mount(server, start_mount):
     mount = start_mount(server.url)
     (mount / "dev1").mkdir()
