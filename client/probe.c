@@ -7,10 +7,12 @@
 #include "client/record.h"
 
 #define REPLY_BYTES_MAX ((size_t)1 << 30)
-#define GROUPS_MAX	65536
 /* GNU mv asks the kernel for RENAME_NOREPLACE since this version of coreutils. */
 #define NOREPLACE_MAJOR 8
 #define NOREPLACE_MINOR 30
+/* And knows --no-copy since this one. */
+#define NO_COPY_MAJOR 9
+#define NO_COPY_MINOR 2
 
 int sbx_probe_request_init(struct sbx_probe_request *req, const struct sbx_probe_options *options,
 			   const struct sbx_program_limits *limits)
@@ -54,32 +56,6 @@ static int parse_u32(const char *text, uint32_t *ret_number)
 	return error;
 }
 
-static int parse_umask(const char *text, uint32_t *ret_umask)
-{
-	guint64 number;
-
-	if (!g_ascii_string_to_unsigned(text, 8, 0, 0777, &number, NULL))
-		return -EBADMSG;
-	*ret_umask = (uint32_t)number;
-	return 0;
-}
-
-static int parse_groups(const char *text, GArray *groups)
-{
-	g_auto(GStrv) words = g_strsplit(text, " ", GROUPS_MAX);
-
-	for (char **word = words; *word != NULL; word++) {
-		uint32_t group;
-
-		if (**word == '\0')
-			continue;
-		if (parse_u32(*word, &group) < 0)
-			return -EBADMSG;
-		g_array_append_val(groups, group);
-	}
-	return 0;
-}
-
 /* Some filesystems have no such numbers; then the tools show nothing or "?". */
 static void parse_statfs(const char *text, struct sbx_statfs *ret_statfs)
 {
@@ -100,15 +76,19 @@ static void parse_statfs(const char *text, struct sbx_statfs *ret_statfs)
 	*ret_statfs = found;
 }
 
-static bool mv_knows_noreplace(const char *version)
+/* What mv --version says decides what GNU's can. */
+static void take_mv(struct sbx_probe_reply *reply, const char *version)
 {
 	const char *words = strstr(version, "(GNU coreutils) ");
 	int major;
 	int minor;
 
 	if (words == NULL || sscanf(words, "(GNU coreutils) %d.%d", &major, &minor) != 2)
-		return false;
-	return major > NOREPLACE_MAJOR || (major == NOREPLACE_MAJOR && minor >= NOREPLACE_MINOR);
+		return;
+	reply->mv_noreplace =
+		major > NOREPLACE_MAJOR || (major == NOREPLACE_MAJOR && minor >= NOREPLACE_MINOR);
+	reply->mv_no_copy =
+		major > NO_COPY_MAJOR || (major == NO_COPY_MAJOR && minor >= NO_COPY_MINOR);
 }
 
 static int take_flag(struct sbx_probe_reply *reply, const char *key)
@@ -117,15 +97,22 @@ static int take_flag(struct sbx_probe_reply *reply, const char *key)
 		const char *key;
 		bool *flag;
 	} flags[] = {
-		{ "busybox", &reply->busybox },	  { "find_printf", &reply->find_printf },
-		{ "stat_ns", &reply->stat_ns },	  { "touch_ns", &reply->touch_ns },
-		{ "gzip", &reply->gzip },	  { "flock", &reply->flock },
-		{ "setsid", &reply->setsid },	  { "dd_bytes", &reply->dd_bytes },
-		{ "mv_exact", &reply->mv_exact }, { "mv_no_copy", &reply->mv_no_copy },
-		{ "reflink", &reply->reflink },	  { "truncate", &reply->truncate },
-		{ "date_ns", &reply->date_ns },	  { "sha256sum", &reply->sha256sum },
-		{ "base64_w", &reply->base64_w }, { "tar", &reply->tar },
-		{ "timeout", &reply->timeout },	  { "var_tmp", &reply->var_tmp },
+		{ "busybox", &reply->busybox },
+		{ "find_printf", &reply->find_printf },
+		{ "stat_ns", &reply->stat_ns },
+		{ "touch_ns", &reply->touch_ns },
+		{ "gzip", &reply->gzip },
+		{ "flock", &reply->flock },
+		{ "setsid", &reply->setsid },
+		{ "dd_bytes", &reply->dd_bytes },
+		{ "mv_exact", &reply->mv_exact },
+		{ "reflink", &reply->reflink },
+		{ "truncate", &reply->truncate },
+		{ "date_ns", &reply->date_ns },
+		{ "sha256sum", &reply->sha256sum },
+		{ "base64_w", &reply->base64_w },
+		{ "tar", &reply->tar },
+		{ "timeout", &reply->timeout },
 		{ "work_dir", &reply->work_dir },
 	};
 
@@ -141,35 +128,17 @@ static int take_flag(struct sbx_probe_reply *reply, const char *key)
 
 static int take_fact(struct sbx_probe_reply *reply, const char *key, const char *value)
 {
-	const struct {
-		const char *key;
-		char **text;
-	} texts[] = {
-		{ "cwd", &reply->cwd },
-		{ "uname", &reply->uname },
-		{ "boot_id", &reply->boot_id },
-		{ "pid_namespace", &reply->pid_namespace },
-	};
-
-	for (size_t i = 0; i < G_N_ELEMENTS(texts); i++) {
-		if (strcmp(texts[i].key, key) == 0) {
-			g_free(*texts[i].text);
-			*texts[i].text = g_strdup(value);
-			return 0;
-		}
-	}
 	if (strcmp(key, "uid") == 0)
 		return parse_u32(value, &reply->uid);
 	if (strcmp(key, "gid") == 0)
 		return parse_u32(value, &reply->gid);
-	if (strcmp(key, "umask") == 0)
-		return parse_umask(value, &reply->umask);
-	if (strcmp(key, "groups") == 0)
-		return parse_groups(value, reply->groups);
-	if (strcmp(key, "statfs") == 0)
+	if (strcmp(key, "cwd") == 0) {
+		g_free(reply->cwd);
+		reply->cwd = g_strdup(value);
+	} else if (strcmp(key, "statfs") == 0)
 		parse_statfs(value, &reply->statfs);
 	else if (strcmp(key, "mv") == 0)
-		reply->mv_noreplace = mv_knows_noreplace(value);
+		take_mv(reply, value);
 	else
 		return take_flag(reply, key);
 	return 0;
@@ -231,7 +200,6 @@ int sbx_probe_decode(const struct sbx_probe_request *req, const char *out, size_
 	if (error < 0)
 		return error;
 	reply = g_new0(struct sbx_probe_reply, 1);
-	reply->groups = g_array_new(FALSE, FALSE, sizeof(uint32_t));
 	error = take_facts(answer.section[0], reply);
 	/* Without its survey an answer is as good; what it was to tell is asked for again. */
 	if (error == 0 && answer.sections == 2 && req->options.survey != NULL)
@@ -244,12 +212,6 @@ int sbx_probe_decode(const struct sbx_probe_request *req, const char *out, size_
 		sbx_probe_reply_free(reply);
 		return error;
 	}
-	if (reply->uname == NULL)
-		reply->uname = g_strdup("");
-	if (reply->boot_id == NULL)
-		reply->boot_id = g_strdup("");
-	if (reply->pid_namespace == NULL)
-		reply->pid_namespace = g_strdup("");
 	make_word(reply);
 	*ret_reply = reply;
 	return 0;
@@ -260,18 +222,14 @@ void sbx_probe_reply_free(struct sbx_probe_reply *reply)
 	if (reply == NULL)
 		return;
 	sbx_scan_reply_free(reply->survey);
-	g_array_unref(reply->groups);
 	g_free(reply->cwd);
-	g_free(reply->uname);
-	g_free(reply->boot_id);
-	g_free(reply->pid_namespace);
 	g_free(reply);
 }
 
 int sbx_statfs_decode(const struct sbx_probe_request *req, const char *out, size_t out_len,
 		      struct sbx_statfs *ret_statfs)
 {
-	struct sbx_probe_reply reply = { .groups = NULL };
+	struct sbx_probe_reply reply = { 0 };
 	struct sbx_program_answer answer;
 	struct sbx_reader reader;
 	char *text;

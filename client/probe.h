@@ -60,18 +60,12 @@ struct sbx_probe_reply {
 	bool sha256sum;
 	bool tar;
 	bool timeout;
-	bool var_tmp; /* /var/tmp can be written */
 	bool work_dir; /* SBX_WORK_DIR is there and can be written */
 	uint32_t uid;
 	uint32_t gid;
-	GArray *groups; /* uint32_t */
-	uint32_t umask;
 	int64_t clock_ns;
 	bool clock_has_ns;
 	char *cwd; /* bytes */
-	char *uname;
-	char *boot_id; /* "" when not known */
-	char *pid_namespace; /* "" when not known */
 	struct sbx_statfs statfs;
 	struct sbx_scan_reply *survey; /* NULL: none came; who takes it over sets that */
 };

@@ -148,6 +148,7 @@ gone() {
 
 # workdir: makes our own directory. Wants umask 077.
 workdir() {
-	mkdir -p .sbxfs/stage .sbxfs/ops .sbxfs/held .sbxfs/jobs
+	[ -d .sbxfs/stage ] && [ -d .sbxfs/ops ] && [ -d .sbxfs/held ] && [ -d .sbxfs/jobs ] ||
+		mkdir -p .sbxfs/stage .sbxfs/ops .sbxfs/held .sbxfs/jobs
 	[ -e .sbxfs/.gitignore ] || printf '*\n' >.sbxfs/.gitignore
 }

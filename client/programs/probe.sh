@@ -31,42 +31,49 @@ full() {
 	from statfs stat -f -c '%S %b %f %a %c %d %l' .
 }
 
-printf_find() {
-	[ "$(find . -maxdepth 0 -printf x%f)" = x. ]
+# tools: a word for each of the few that every answer needs, and the time; all at once.
+tools() {
+	[ "$(printf sbxfs | base64 -w0)" = c2J4ZnM= ] && echo w &
+	[ "$(find . -maxdepth 0 -printf x%f)" = x. ] && echo f &
+	command -v gzip >/dev/null && echo z
+	date +%s.%N
+	wait
 }
 
 # Who we are; read where that takes no process.
 who() {
-	u='' g='' G=''
-	while read -r key a b c; do
+	u='' g=''
+	while [ -z "$g" ] && read -r key a b c; do
 		case $key in
 		Uid:) u=$b ;;
 		Gid:) g=$b ;;
-		Groups:) G="$a $b $c" ;;
 		esac
 	done </proc/self/status
 	if [ -n "$u" ] && [ -n "$g" ]; then
 		say uid "$u"
 		say gid "$g"
-		say groups "$g $G"
 	else
 		from uid id -u
 		from gid id -g
-		from groups id -G
 	fi
 }
 
-# What mv is, all of the coreutils are taken to be.
+# What mv is, all of the coreutils are taken to be. GNU's from version 9 on are known to do what is
+# tried of others; new=1.
 coreutils() {
 	x=$(mv --version 2>&1)
+	new=0
 	say mv "${x%%
 *}"
 	case $x in
 	*BusyBox*) say busybox 1 ;;
-	*'GNU coreutils'*) say reflink 1 ;;
-	esac
-	case $(mv --help 2>&1) in
-	*--no-copy*) say mv_no_copy 1 ;;
+	*'GNU coreutils) '[1-8].*) say reflink 1 ;;
+	*'GNU coreutils) '[1-9]*)
+		say reflink 1
+		say dd_bytes 1
+		say mv_exact 1
+		new=1
+		;;
 	esac
 }
 
@@ -84,11 +91,13 @@ with_files() {
 	case ${x#*|} in
 	*.123456789\ *) say touch_ns 1 ;;
 	esac
-	can dd_bytes dd if="$a" of="$a" iflag=skip_bytes,count_bytes,fullblock \
-		oflag=seek_bytes,append conv=notrunc status=none bs=1 skip=0 count=0
-	ln -s . "$b"
-	mkdir "$c" "$d"
-	mv -fT "$a" "$b" && [ -f "$b" ] && mv -fT "$c" "$d" && say mv_exact 1
+	if [ "$new" -eq 0 ]; then
+		can dd_bytes dd if="$a" of="$a" iflag=skip_bytes,count_bytes,fullblock \
+			oflag=seek_bytes,append conv=notrunc status=none bs=1 skip=0 count=0
+		ln -s . "$b"
+		mkdir "$c" "$d"
+		mv -fT "$a" "$b" && [ -f "$b" ] && mv -fT "$c" "$d" && say mv_exact 1
+	fi
 	rm -rf "$a" "$b" "$c" "$d"
 }
 
@@ -113,8 +122,6 @@ sweep() {
 }
 
 facts() {
-	coreutils
-	from uname uname -srm
 	has w && say base64_w 1
 	has f && say find_printf 1
 	has z && say gzip 1
@@ -122,54 +129,70 @@ facts() {
 	for a in flock setsid sha256sum tar timeout truncate; do
 		can "$a" command -v "$a"
 	done
-	[ -w /var/tmp ] && say var_tmp 1
-	read -r a </proc/sys/kernel/random/boot_id && say boot_id "$a"
-	from pid_namespace readlink /proc/self/ns/pid
+	full
+}
+
+facts() {
+	has w && say base64_w 1
+	has f && say find_printf 1
+	has z && say gzip 1
+	has c && say date_ns 1
+	for a in flock setsid sha256sum tar timeout truncate; do
+		can "$a" command -v "$a"
+	done
 	full
 }
 
 # Half of the tests beside the other: short records of one write each, which a pipe keeps whole.
 report() {
+	clock
 	if [ "$what" = statfs ]; then
-		clock
 		full
 	else
-		printf 't%s\0' "$clock"
-		say umask "$mask"
 		who
 		from cwd pwd -P
-		umask 077
-		if [ "$1" -eq 1 ]; then
-			workdir
-			sweep
-		fi
+		coreutils
 		in_files &
+		[ "$make_dir" -eq 0 ] || sweep
 		facts
 		wait
 	fi
 	say end 1
 }
 
-mask=$(umask)
-what=$1
-shift
-if [ "$(printf sbxfs | base64 -w0)" = c2J4ZnM= ]; then
-	w=w
-elif [ "$(printf sbxfs | base64)" = c2J4ZnM= ]; then
-	w=
-else
-	refuse base64
-fi
-[ "$what" = statfs ] || {
-	T=$w
-	clock=$(date +%s.%N)
-	case ${clock#*.} in
-	*[!0-9]* | '') clock=${clock%%.*} ;;
-	*) T=c$T ;;
-	esac
-	printf_find && T=f$T
-	gzip -1c </dev/null >/dev/null && T=z$T
+# before: the report, and behind it the answer of survey that comes in: they are made at one time.
+before() {
+	x=$(report </dev/null | b64)
+	read -r head
+	echo "SBXFS1 $N - ${#x}${head#"SBXFS1 $N"}"
+	echo "$x"
+	exec cat
 }
-x=$(report "$@" | b64)
-[ $# -eq 0 ] || shift
-survey - "$x" "$@"
+
+what=$1 make_dir=0
+shift
+umask 077
+if [ "$what" = probe ]; then
+	T=
+	for a in $(tools); do
+		case $a in
+		[wfz]) T=$T$a ;;
+		*.*[!0-9]* | *.) clk=${a%%.*} ;;
+		*) clk=$a T=${T}c ;;
+		esac
+	done
+	# The survey is made at once, and needs no later time.
+	clock() {
+		printf 't%s\0' "$clk"
+	}
+	has w || [ "$(printf sbxfs | base64)" = c2J4ZnM= ] || refuse base64
+	make_dir=$1
+	shift
+	# Before the survey, which shows its parent.
+	[ "$make_dir" -eq 0 ] || workdir
+fi
+if [ $# -gt 0 ] && flows; then
+	survey '' '' "$@" | before
+else
+	survey - "$(report | b64)" "$@"
+fi

@@ -7,8 +7,14 @@
 count() {
 	n=$1
 	shift
-	find "$@" -mindepth 1 -maxdepth "$n" -path ./.sbxfs -prune -o -print |
-		head -n $((max + 1)) | wc -l
+	if has f; then
+		x=$(find "$@" -mindepth 1 -maxdepth "$n" -path ./.sbxfs -prune -o -printf x |
+			head -c $((max + 1)))
+		echo ${#x}
+	else
+		find "$@" -mindepth 1 -maxdepth "$n" -path ./.sbxfs -prune -o -print |
+			head -n $((max + 1)) | wc -l
+	fi
 }
 
 check='for a; do [ -r "$a" ] && [ -x "$a" ] || printf "x!EACCES\0%s\0" "$a"; done'

@@ -80,6 +80,7 @@ static void content_free(struct sbx_content *content)
 	sbx_rangeset_done(&content->wanted);
 	sbx_blob_unref(content->blob);
 	sbx_cancel_unref(content->stream.cancel);
+	pthread_cond_destroy(&content->room);
 	pthread_cond_destroy(&content->changed);
 	pthread_mutex_destroy(&content->lock);
 	g_free(content->path);
@@ -139,6 +140,7 @@ static struct sbx_content *content_new(struct sbx_contents *contents, const char
 	content->no_get = path[0] == '/' || attr->size >= SBX_GET_LIMIT;
 	pthread_mutex_init(&content->lock, NULL);
 	(void)sbx_cond_init(&content->changed);
+	(void)sbx_cond_init(&content->room);
 	sbx_rangeset_init(&content->present);
 	sbx_rangeset_init(&content->wanted);
 	return content;
@@ -215,9 +217,10 @@ static void content_leave(struct sbx_content *content, int users, int jobs)
 	content->jobs -= jobs;
 	contents->n_jobs -= (unsigned int)jobs;
 	if (content->users == 0 && content->jobs > 0) {
-		/* Nobody reads what a stream brings. */
+		/* Nobody reads what a stream brings; what it has brought is kept. */
 		pthread_mutex_lock(&content->lock);
-		content_stream_cancel_locked(content);
+		if (!content->stream.brought)
+			content_stream_cancel_locked(content);
 		pthread_mutex_unlock(&content->lock);
 	} else if (content->users == 0) {
 		gone = contents_retire_locked(contents, content);

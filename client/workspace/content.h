@@ -13,10 +13,12 @@
  *           pack, that double while he goes on in sequence, also ahead of him. Files that no GET
  *           can carry (2 GiB and more, names that are not UTF-8, .sbxfs-root) come by windows only.
  *
- * Proof. Pack brings the attributes seen before and after it read. A GET brings none: what arrives
+ * Proof. Pack brings the attributes seen before and after it read. A GET brings none. One that
+ * brings the whole of a file of which nothing was here is one version, at least as new as what open
+ * saw, and served as it arrives; one look after its end decides whether it may be kept. Any other
  * is held back until a look at the attributes, asked for after its first byte came, has shown the
- * version; a last look after its end decides whether it may be kept. Until then what arrives is
- * written only where nothing is yet: what is proven is never written over by what is not.
+ * version; a last look decides as well. What is not proven yet is written only where nothing is:
+ * what is proven is never written over by what is not.
  *
  * Keeping across opens (contentcache.h): only bytes whose attributes were the same before and after
  * the fetch, and whose ctime was SBX_VERSION_SETTLE_NS older than the sandbox's clock at the first

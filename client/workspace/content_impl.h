@@ -58,7 +58,10 @@ struct content_stream {
 	uint64_t pos; /* next byte that comes */
 	unsigned int begun; /* how often an answer has begun */
 	bool proven; /* what comes is of this version */
+	bool alone; /* one answer brings all there is: it may be read before it is proven */
 	bool looking; /* somebody looks at the attributes to prove it */
+	bool held; /* it waits on room */
+	bool brought; /* all has come: what is left is to prove it */
 	int error; /* of the last one that ended */
 	unsigned int count; /* how many were started */
 	struct sbx_cancel *cancel;
@@ -76,6 +79,7 @@ struct sbx_content {
 
 	pthread_mutex_t lock;
 	pthread_cond_t changed; /* present, wanted, stale, stream */
+	pthread_cond_t room; /* reader_pos, and the stream's cancel */
 	char *path;
 	struct sbx_attr attr;
 	struct sbx_version version;
@@ -88,6 +92,7 @@ struct sbx_content {
 	struct sbx_rangeset wanted; /* windows under way */
 	uint64_t reader_pos; /* how far somebody has read */
 	unsigned int n_waiting; /* on changed */
+	uint64_t wake_pos; /* the stream wakes them when it has come so far */
 	struct content_stream stream;
 };
 
@@ -119,7 +124,7 @@ int content_stream_start_locked(struct sbx_content *content, uint64_t start, uin
 void content_stream_cancel_locked(struct sbx_content *content);
 /*
  * Bytes have come and nobody is looking: look whether they are of this version. They may be read
- * then, or the content is stale. The request's errno. Lets go of the lock meanwhile.
+ * and kept then, or the content is stale. The request's errno. Lets go of the lock meanwhile.
  */
 int content_stream_prove_locked(struct sbx_content *content, const struct sbx_call *call);
 

@@ -246,12 +246,13 @@ static bool content_is_coming_locked(struct sbx_content *content, uint64_t missi
 	       sbx_rangeset_run(&content->present, missing) > 0;
 }
 
-/* One step towards having the byte at @missing. Called and returns with the lock held. */
+/* One step towards having the bytes of @gap. Called and returns with the lock held. */
 static int content_step_locked(struct sbx_content *content, const struct sbx_call *call,
 			       struct sbx_wait *wait, const struct sbx_reader *reader, size_t size,
-			       uint64_t missing, unsigned int first_stream)
+			       const struct sbx_range *gap, unsigned int first_stream)
 {
 	struct sbx_contents *contents = content->owner;
+	uint64_t missing = gap->start;
 	uint64_t start;
 	uint64_t end;
 	int r;
@@ -262,8 +263,12 @@ static int content_step_locked(struct sbx_content *content, const struct sbx_cal
 		const struct content_stream *stream = &content->stream;
 		uint64_t pos = stream->pos;
 
-		if (stream->running && !stream->proven && !stream->looking && pos > stream->start)
+		if (stream->running && !stream->proven && !stream->alone && !stream->looking &&
+		    pos > stream->start)
 			return content_stream_prove_locked(content, call);
+		/* Those who were woken say anew what they wait for. */
+		content->wake_pos =
+			content->n_waiting > 0 ? MIN(content->wake_pos, gap->end) : gap->end;
 		content->n_waiting++;
 		r = sbx_wait_for(wait);
 		content->n_waiting--;
@@ -313,12 +318,12 @@ ssize_t sbx_content_read(struct sbx_content *content, const struct sbx_call *cal
 	reader_note(reader, offset, size);
 	if (offset + size > content->reader_pos) {
 		content->reader_pos = offset + size;
-		content_signal_locked(content);
+		if (content->stream.held)
+			pthread_cond_signal(&content->room);
 	}
 	first_stream = content->stream.count;
 	while (r == 0 && sbx_rangeset_gap(&content->present, offset, offset + size, &gap)) {
-		r = content_step_locked(content, call, &wait, reader, size, gap.start,
-					first_stream);
+		r = content_step_locked(content, call, &wait, reader, size, &gap, first_stream);
 		/* It was changing, or more was asked for than the sandbox carries. */
 		if (r == -EAGAIN)
 			r = ++tries < READ_TRIES ? 0 : -EIO;

@@ -1,12 +1,18 @@
-/* A big content by one GET: held back until it is proven, served from while it arrives. */
+/*
+ * A big content by one GET, served from while it arrives. An answer with all of the file is one
+ * version, this one or a newer, as long as nothing else is read beside it. Any other is held back
+ * until it is proven to be this version, and what is kept for later opens is proven in any case.
+ */
 #include <errno.h>
 #include <string.h>
 #include <time.h>
 
+#include "client/apply.h"
 #include "client/call.h"
 #include "client/session.h"
 #include "client/workspace/content_impl.h"
 #include "client/workspace/fetch.h"
+#include "client/workspace/names.h"
 #include "client/workspace/plain.h"
 #include "client/workspace/workspace.h"
 
@@ -19,6 +25,7 @@ void content_stream_cancel_locked(struct sbx_content *content)
 {
 	if (content->stream.running && content->stream.cancel)
 		sbx_cancel_fire(content->stream.cancel);
+	pthread_cond_signal(&content->room);
 	content_signal_locked(content);
 }
 
@@ -30,6 +37,7 @@ static int stream_stat(struct sbx_contents *contents, const struct sbx_call *cal
 		       struct sbx_attr *ret_attr)
 {
 	struct sbx_fetch_item item = { .path = path, .len_bytes = 1 };
+	int64_t asked_ms = sbx_clock_ms();
 	int64_t clock_ns;
 	int r;
 
@@ -38,8 +46,11 @@ static int stream_stat(struct sbx_contents *contents, const struct sbx_call *cal
 		return names_plain_stat(contents->names, call, path, ret_attr);
 	if (r == 0 && !item.has_attr)
 		r = item.error < 0 ? item.error : -EIO;
-	if (r == 0)
+	if (r == 0) {
 		*ret_attr = item.attr;
+		if (!g_str_has_prefix(path, SBX_HELD_DIR "/"))
+			sbx_names_saw(contents->names, path, &item.attr, asked_ms);
+	}
 	sbx_fetch_clear(&item, 1);
 	return r;
 }
@@ -125,6 +136,10 @@ static int stream_begin(void *arg, int64_t offset, int64_t len_bytes)
 		/* Sent again after a stale connection it begins anew; so must the proof. */
 		stream->start = stream->pos = (uint64_t)offset;
 		stream->proven = false;
+		stream->alone = offset == 0 && len_bytes >= 0 && stream->end == content->size &&
+				sbx_rangeset_bytes(&content->present) == 0 &&
+				sbx_rangeset_bytes(&content->wanted) == 0;
+		stream->brought = false;
 		stream->begun++;
 		r = content_part_locked(content);
 	}
@@ -139,7 +154,10 @@ static int stream_throttle_locked(struct sbx_content *content)
 	int64_t give_up_ms = sbx_clock_ms() + STREAM_IDLE_MS;
 	uint64_t reader_pos = content->reader_pos;
 
-	while (stream->pos > content->reader_pos + SBX_STREAM_AHEAD) {
+	if (stream->pos <= content->reader_pos + SBX_STREAM_AHEAD)
+		return 0;
+	/* Not for each piece anew. */
+	while (stream->pos > content->reader_pos + SBX_STREAM_AHEAD - SBX_WINDOW_MAX) {
 		struct timespec until;
 
 		if (sbx_cancel_fired(stream->cancel))
@@ -152,15 +170,14 @@ static int stream_throttle_locked(struct sbx_content *content)
 			return -ECANCELED;
 		until.tv_sec = give_up_ms / 1000;
 		until.tv_nsec = give_up_ms % 1000 * 1000000;
-		content->n_waiting++;
-		pthread_cond_timedwait(&content->changed, &content->lock, &until);
-		content->n_waiting--;
+		stream->held = true;
+		pthread_cond_timedwait(&content->room, &content->lock, &until);
+		stream->held = false;
 	}
 	return 0;
 }
 
-/* Bytes that may be of another version go only where nothing is yet: nobody reads them there before
- * they are proven. */
+/* Bytes that may be of another version go only where nothing is yet. */
 static int stream_store_unproven_locked(struct sbx_content *content, const char *data,
 					uint64_t start, uint64_t end)
 {
@@ -197,9 +214,13 @@ static int stream_write(void *arg, const void *data, size_t len)
 		return r;
 	pthread_mutex_lock(&content->lock);
 	stream->pos += len;
-	if (stream->proven) {
+	stream->brought = stream->pos == stream->end;
+	if (stream->proven || stream->alone) {
 		sbx_rangeset_add(&content->present, stream->pos - len, stream->pos);
-		content_signal_locked(content);
+		if (stream->pos >= content->wake_pos) {
+			content->wake_pos = UINT64_MAX;
+			content_signal_locked(content);
+		}
 		r = stream_throttle_locked(content);
 	} else if (stream->pos == stream->start + len) {
 		/* The first bytes: whoever waits has the version looked at. */
@@ -209,16 +230,17 @@ static int stream_write(void *arg, const void *data, size_t len)
 	return r;
 }
 
-/* All has come: may it be kept for later opens? */
-static void stream_keep(struct sbx_content *content, const struct sbx_call *call)
+/* All has come: may it be kept for later opens? @looked: it was proven after that. */
+static void stream_keep(struct sbx_content *content, const struct sbx_call *call, bool looked)
 {
 	bool whole;
 	int error;
 
 	pthread_mutex_lock(&content->lock);
-	whole = content->settled && sbx_rangeset_has(&content->present, 0, content->size);
+	whole = content->settled && !content->stale &&
+		sbx_rangeset_has(&content->present, 0, content->size);
 	pthread_mutex_unlock(&content->lock);
-	if (!whole || !stream_look(content, call, &error))
+	if (!whole || !(looked || stream_look(content, call, &error)))
 		return;
 	pthread_mutex_lock(&content->lock);
 	content->complete = true;
@@ -236,6 +258,7 @@ static void stream_run(struct sbx_content *content, uint64_t start, uint64_t end
 		.stall_timeout_ms = sbx_session_options(contents->session)->timeout_ms,
 	};
 	g_autofree char *path = NULL;
+	bool looked = false;
 	bool moved;
 	int r;
 
@@ -249,8 +272,10 @@ static void stream_run(struct sbx_content *content, uint64_t start, uint64_t end
 		pthread_cond_wait(&content->changed, &content->lock);
 	if (r == 0 && stream->pos != stream->end)
 		r = -EIO;
-	if (r == 0 && !stream->proven)
+	if (r == 0 && !stream->proven) {
 		r = content_stream_prove_locked(content, &call);
+		looked = stream->proven;
+	}
 	moved = strcmp(path, content->path) != 0;
 	if (r == -EILSEQ || r == -EFBIG) {
 		/* This route can't carry it; windows can. */
@@ -268,7 +293,7 @@ static void stream_run(struct sbx_content *content, uint64_t start, uint64_t end
 	pthread_cond_broadcast(&content->changed);
 	pthread_mutex_unlock(&content->lock);
 	if (r == 0)
-		stream_keep(content, &call);
+		stream_keep(content, &call, looked);
 	sbx_cancel_unref(call.cancel);
 }
 
@@ -286,7 +311,7 @@ int content_stream_start_locked(struct sbx_content *content, uint64_t start, uin
 	stream->error = 0;
 	stream->start = stream->pos = stream->asked = start;
 	stream->end = end;
-	stream->proven = stream->looking = false;
+	stream->proven = stream->alone = stream->looking = stream->brought = false;
 	stream->count++;
 	pthread_mutex_unlock(&content->lock);
 	r = content_job_start(content, stream_run, start, end);

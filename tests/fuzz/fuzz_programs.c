@@ -242,10 +242,9 @@ static void test_pack(void **state)
 
 static void test_probe(void **state)
 {
-	static const char clean[] =
-		"t5.000000001\0uid 7\0gid 8\0groups 8 9\0umask 0027\0cwd /w\n\0mv mv (GNU "
-		"coreutils) 9.4\0find_printf 1\0later 1\0boot 1-2\0uname Linux 6\0"
-		"statfs 4096 10 5 4 100 50 255\0end 1\0";
+	static const char clean[] = "t5.000000001\0uid 7\0gid 8\0cwd /w\n\0mv mv (GNU "
+				    "coreutils) 9.4\0find_printf 1\0later 1\0boot 1-2\0"
+				    "statfs 4096 10 5 4 100 50 255\0end 1\0";
 	const struct sbx_probe_options options = { .no_work_dir = true };
 	struct sbx_program_limits limits;
 	struct sbx_probe_request req;
@@ -268,7 +267,7 @@ static void test_probe(void **state)
 		assert_true(strlen(reply->tools.word) <= SBX_TOOLS_CHARS);
 		for (const char *c = reply->tools.word; *c; c++)
 			assert_true(g_ascii_isalnum(*c) || *c == ',' || *c == ':');
-		assert_true(reply->umask <= 0777 && reply->cwd && reply->boot_id);
+		assert_true(reply->cwd);
 		sbx_probe_reply_free(reply);
 	}
 	sbx_probe_request_clear(&req);

@@ -69,3 +69,33 @@ def test_a_stream_is_not_written_over(place):
     for at in range(0, SIZE, 65536):
         assert set(read(fd, at)) <= set(b"A"), at
     os.close(fd)
+
+
+def test_one_answer_is_one_version(place):
+    """What was replaced after it was opened is read as it is now, whole, and not kept as the old
+    one; the look that tells shows the new one to the next who opens it."""
+    with open(place.fs / "f", "rb", buffering=0) as file:
+        old = os.fstat(file.fileno())
+        replace(place)
+        before = place.log_mark()
+        data = b"".join(iter(lambda: file.read(MIB), b""))
+    assert data == b"B" * SIZE
+    wait_for(lambda: len(place.server.log(before)) == 2, 5, "a stream and a look at its end")
+    assert {record.program for record in place.server.log(before)} == {None, "sbxfs-pack"}
+    wait_for(lambda: os.stat(place.fs / "f").st_mtime_ns ==
+             os.stat(place.root / "f").st_mtime_ns != old.st_mtime_ns, 5, "what it is now")
+    assert (place.fs / "f").read_bytes() == b"B" * SIZE
+
+
+def test_an_answer_that_begins_anew_is_no_longer_one(place):
+    """The first one ends half way, and the file is replaced meanwhile."""
+    place.server.set_faults("get:1:cut=1500000")
+    with open(place.fs / "f", "rb", buffering=0) as file:
+        data = file.read(65536)
+        replace(place)
+        try:
+            while more := file.read(65536):
+                data += more
+        except OSError as error:
+            assert error.errno in (errno.ESTALE, errno.EIO)
+    assert len(data) > MIB and set(data) == set(b"A"), "not two versions in one"

@@ -228,15 +228,13 @@ static void do_probe(char **word)
 	}
 	tools = reply->tools;
 	printf("tools %s\n", tools.word);
-	printf("ids %u %u %o %u\n", reply->uid, reply->gid, reply->umask, reply->groups->len);
+	printf("ids %u %u\n", reply->uid, reply->gid);
 	printf("flags %d %d %d\n", reply->busybox, reply->work_dir, reply->statfs.known);
 	printf("clock %" PRId64 " %d\n", reply->clock_ns, reply->clock_has_ns);
 	printf("statfs %" PRIu64 " %" PRIu64 " %u\n", reply->statfs.block_bytes,
 	       reply->statfs.blocks, reply->statfs.name_max);
 	fputs("cwd", stdout);
 	put_text(reply->cwd);
-	fputs("\nboot", stdout);
-	put_text(reply->boot_id);
 	putchar('\n');
 	if (reply->survey != NULL)
 		put_scan(reply->survey, 0);
