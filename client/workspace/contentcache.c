@@ -64,7 +64,9 @@ struct sbx_cache {
 	uint64_t memory_bytes;
 	uint64_t
 		written_bytes; /* since the directory was looked through; starts beyond the limit */
+	bool must_sweep;
 	bool is_sweeping;
+	bool full; /* the last sweep left more than may be: parts that are in use */
 	GQueue unwritten; /* struct cache_entry *, of no table, oldest first */
 	uint64_t unwritten_bytes;
 	bool is_writing; /* a task of the pool works that off */
@@ -130,6 +132,107 @@ void sbx_cache_free(struct sbx_cache *cache)
 	close(cache->dirfd);
 	g_free(cache->tag);
 	g_free(cache);
+}
+
+/* The bound ------------------------------------------------------------------------------------ */
+
+struct sweep_file {
+	char name[64];
+	uint64_t bytes;
+	struct timespec used;
+};
+
+static gint sweep_older(gconstpointer a, gconstpointer b)
+{
+	const struct sweep_file *left = a;
+	const struct sweep_file *right = b;
+
+	if (left->used.tv_sec != right->used.tv_sec)
+		return left->used.tv_sec < right->used.tv_sec ? -1 : 1;
+	return (left->used.tv_nsec > right->used.tv_nsec) -
+	       (left->used.tv_nsec < right->used.tv_nsec);
+}
+
+/* Its owner is dead. One that a living process holds is no candidate. */
+static bool sweep_part_is_left(struct sbx_cache *cache, const char *name)
+{
+	int fd = openat(cache->dirfd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	bool left;
+
+	if (fd < 0)
+		return false;
+	left = flock(fd, LOCK_EX | LOCK_NB) == 0;
+	close(fd);
+	return left;
+}
+
+/* Whether what is left, in parts that are in use, exceeds the bound. */
+static bool cache_sweep(struct sbx_cache *cache)
+{
+	g_autoptr(GArray) files = g_array_new(FALSE, FALSE, sizeof(struct sweep_file));
+	DIR *dir = sbx_local_opendir(cache->dirfd);
+	struct dirent *entry;
+	uint64_t total = 0;
+
+	if (!dir)
+		return false;
+	while ((entry = readdir(dir))) {
+		struct sweep_file file;
+		struct stat st;
+
+		if (entry->d_name[0] == '.' ||
+		    fstatat(cache->dirfd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
+		    !S_ISREG(st.st_mode) ||
+		    g_strlcpy(file.name, entry->d_name, sizeof(file.name)) >= sizeof(file.name))
+			continue;
+		file.bytes = (uint64_t)st.st_blocks * 512;
+		file.used = st.st_mtim;
+		total += file.bytes;
+		if (!g_str_has_prefix(file.name, PART_PREFIX)) {
+			g_array_append_val(files, file);
+		} else if (sweep_part_is_left(cache, file.name)) {
+			unlinkat(cache->dirfd, file.name, 0);
+			total -= file.bytes;
+		}
+	}
+	closedir(dir);
+	g_array_sort(files, sweep_older);
+	for (guint i = 0; i < files->len && total > cache->limit_bytes / 10 * 9; i++) {
+		const struct sweep_file *file = &g_array_index(files, struct sweep_file, i);
+
+		if (unlinkat(cache->dirfd, file->name, 0) == 0)
+			total -= file->bytes;
+	}
+	return total > cache->limit_bytes / 10 * 9;
+}
+
+/* @len_bytes more are there, and @one more that may go. */
+static void cache_bound(struct sbx_cache *cache, uint64_t len_bytes, bool one)
+{
+	if (!cache->on_disk)
+		return;
+	pthread_mutex_lock(&cache->lock);
+	cache->written_bytes += len_bytes;
+	cache->must_sweep |= cache->written_bytes > cache->limit_bytes / 16 || (one && cache->full);
+	/* Who sweeps now does so once more. */
+	while (cache->must_sweep && !cache->is_sweeping) {
+		bool full;
+
+		cache->must_sweep = false;
+		cache->is_sweeping = true;
+		cache->written_bytes = 0;
+		pthread_mutex_unlock(&cache->lock);
+		full = cache_sweep(cache);
+		pthread_mutex_lock(&cache->lock);
+		cache->full = full;
+		cache->is_sweeping = false;
+	}
+	pthread_mutex_unlock(&cache->lock);
+}
+
+void sbx_cache_grew(struct sbx_cache *cache, uint64_t len_bytes)
+{
+	cache_bound(cache, len_bytes, false);
 }
 
 /* Files ---------------------------------------------------------------------------------------- */
@@ -292,6 +395,7 @@ void sbx_cache_part_commit(struct sbx_cache *cache, struct sbx_cache_part *part,
 	    renameat(cache->dirfd, part->name, cache->dirfd, name) < 0)
 		return;
 	part->name[0] = '\0';
+	cache_bound(cache, 0, true);
 }
 
 void sbx_cache_part_done(struct sbx_cache *cache, struct sbx_cache_part *part)
@@ -323,98 +427,6 @@ static void cache_file_write(struct sbx_cache *cache, const struct sbx_version *
 		part.name[0] = '\0';
 	sbx_cache_part_done(cache, &part);
 	sbx_cache_grew(cache, sizeof(head) + blob->len_bytes);
-}
-
-/* The bound ------------------------------------------------------------------------------------ */
-
-struct sweep_file {
-	char name[64];
-	uint64_t bytes;
-	struct timespec used;
-};
-
-static gint sweep_older(gconstpointer a, gconstpointer b)
-{
-	const struct sweep_file *left = a;
-	const struct sweep_file *right = b;
-
-	if (left->used.tv_sec != right->used.tv_sec)
-		return left->used.tv_sec < right->used.tv_sec ? -1 : 1;
-	return (left->used.tv_nsec > right->used.tv_nsec) -
-	       (left->used.tv_nsec < right->used.tv_nsec);
-}
-
-/* Its owner is dead. One that a living process holds is no candidate. */
-static bool sweep_part_is_left(struct sbx_cache *cache, const char *name)
-{
-	int fd = openat(cache->dirfd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-	bool left;
-
-	if (fd < 0)
-		return false;
-	left = flock(fd, LOCK_EX | LOCK_NB) == 0;
-	close(fd);
-	return left;
-}
-
-static void cache_sweep(struct sbx_cache *cache)
-{
-	g_autoptr(GArray) files = g_array_new(FALSE, FALSE, sizeof(struct sweep_file));
-	DIR *dir = sbx_local_opendir(cache->dirfd);
-	struct dirent *entry;
-	uint64_t total = 0;
-
-	if (!dir)
-		return;
-	while ((entry = readdir(dir))) {
-		struct sweep_file file;
-		struct stat st;
-
-		if (entry->d_name[0] == '.' ||
-		    fstatat(cache->dirfd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
-		    !S_ISREG(st.st_mode) ||
-		    g_strlcpy(file.name, entry->d_name, sizeof(file.name)) >= sizeof(file.name))
-			continue;
-		file.bytes = (uint64_t)st.st_blocks * 512;
-		file.used = st.st_mtim;
-		total += file.bytes;
-		if (!g_str_has_prefix(file.name, PART_PREFIX)) {
-			g_array_append_val(files, file);
-		} else if (sweep_part_is_left(cache, file.name)) {
-			unlinkat(cache->dirfd, file.name, 0);
-			total -= file.bytes;
-		}
-	}
-	closedir(dir);
-	g_array_sort(files, sweep_older);
-	for (guint i = 0; i < files->len && total > cache->limit_bytes / 10 * 9; i++) {
-		const struct sweep_file *file = &g_array_index(files, struct sweep_file, i);
-
-		if (unlinkat(cache->dirfd, file->name, 0) == 0)
-			total -= file->bytes;
-	}
-}
-
-void sbx_cache_grew(struct sbx_cache *cache, uint64_t len_bytes)
-{
-	bool sweep;
-
-	if (!cache->on_disk)
-		return;
-	pthread_mutex_lock(&cache->lock);
-	cache->written_bytes += len_bytes;
-	sweep = !cache->is_sweeping && cache->written_bytes > cache->limit_bytes / 16;
-	if (sweep) {
-		cache->is_sweeping = true;
-		cache->written_bytes = 0;
-	}
-	pthread_mutex_unlock(&cache->lock);
-	if (!sweep)
-		return;
-	cache_sweep(cache);
-	pthread_mutex_lock(&cache->lock);
-	cache->is_sweeping = false;
-	pthread_mutex_unlock(&cache->lock);
 }
 
 /* Small contents ------------------------------------------------------------------------------- */

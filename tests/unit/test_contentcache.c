@@ -232,6 +232,31 @@ static void test_bound(void **state)
 	sbx_cache_free(cache);
 }
 
+/* Parts that are in use can't go: when they are whole, and nothing grows any more, they do. */
+static void test_bound_of_parts(void **state)
+{
+	struct fixture *fix = *state;
+	struct sbx_cache *cache = cache_new(fix, true, 1 << 20);
+	g_autofree char *text = g_strnfill(256 << 10, 'x');
+	struct sbx_cache_part parts[8];
+
+	for (size_t i = 0; i < G_N_ELEMENTS(parts); i++) {
+		assert_int_equal(sbx_cache_part_new(cache, &parts[i]), 0);
+		assert_int_equal(pwrite(parts[i].fd, text, 256 << 10, SBX_CACHE_DATA), 256 << 10);
+		sbx_cache_grew(cache, 256 << 10);
+	}
+	assert_int_equal(count_files(fix, NULL), 8);
+	for (size_t i = 0; i < G_N_ELEMENTS(parts); i++) {
+		const struct sbx_version version = version_of(i, 256 << 10);
+
+		sbx_cache_part_commit(cache, &parts[i], &version);
+		sbx_cache_part_done(cache, &parts[i]);
+	}
+	assert_true(count_files(fix, NULL) >= 2);
+	assert_true(count_files(fix, NULL) <= 3);
+	sbx_cache_free(cache);
+}
+
 int main(void)
 {
 #define CACHE_TEST(fn) cmocka_unit_test_setup_teardown(fn, fixture_setup, fixture_teardown)
@@ -240,6 +265,7 @@ int main(void)
 		CACHE_TEST(test_damage),
 		CACHE_TEST(test_part),
 		CACHE_TEST(test_bound),
+		CACHE_TEST(test_bound_of_parts),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
