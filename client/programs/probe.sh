@@ -132,17 +132,6 @@ facts() {
 	full
 }
 
-facts() {
-	has w && say base64_w 1
-	has f && say find_printf 1
-	has z && say gzip 1
-	has c && say date_ns 1
-	for a in flock setsid sha256sum tar timeout truncate; do
-		can "$a" command -v "$a"
-	done
-	full
-}
-
 # Half of the tests beside the other: short records of one write each, which a pipe keeps whole.
 report() {
 	clock

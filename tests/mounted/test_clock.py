@@ -7,8 +7,6 @@ import pytest
 
 from sbxtest.timing import scale
 
-pytestmark = pytest.mark.serial
-
 HOUR = 3_600_000
 
 
