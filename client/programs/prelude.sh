@@ -148,7 +148,9 @@ gone() {
 
 # workdir: makes our own directory. Wants umask 077.
 workdir() {
-	[ -d .sbxfs/stage ] && [ -d .sbxfs/ops ] && [ -d .sbxfs/held ] && [ -d .sbxfs/jobs ] ||
+	if ! { [ -d .sbxfs/stage ] && [ -d .sbxfs/ops ] && [ -d .sbxfs/held ] &&
+		[ -d .sbxfs/jobs ]; }; then
 		mkdir -p .sbxfs/stage .sbxfs/ops .sbxfs/held .sbxfs/jobs
+	fi
 	[ -e .sbxfs/.gitignore ] || printf '*\n' >.sbxfs/.gitignore
 }

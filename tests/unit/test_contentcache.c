@@ -261,11 +261,8 @@ int main(void)
 {
 #define CACHE_TEST(fn) cmocka_unit_test_setup_teardown(fn, fixture_setup, fixture_teardown)
 	const struct CMUnitTest tests[] = {
-		CACHE_TEST(test_small),
-		CACHE_TEST(test_damage),
-		CACHE_TEST(test_part),
-		CACHE_TEST(test_bound),
-		CACHE_TEST(test_bound_of_parts),
+		CACHE_TEST(test_small), CACHE_TEST(test_damage),	 CACHE_TEST(test_part),
+		CACHE_TEST(test_bound), CACHE_TEST(test_bound_of_parts),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
