@@ -76,6 +76,11 @@ static void parse_statfs(const char *text, struct sbx_statfs *ret_statfs)
 	*ret_statfs = found;
 }
 
+static bool is_since(int major, int minor, int since_major, int since_minor)
+{
+	return major > since_major || (major == since_major && minor >= since_minor);
+}
+
 /* What mv --version says decides what GNU's can. */
 static void take_mv(struct sbx_probe_reply *reply, const char *version)
 {
@@ -85,10 +90,8 @@ static void take_mv(struct sbx_probe_reply *reply, const char *version)
 
 	if (words == NULL || sscanf(words, "(GNU coreutils) %d.%d", &major, &minor) != 2)
 		return;
-	reply->mv_noreplace =
-		major > NOREPLACE_MAJOR || (major == NOREPLACE_MAJOR && minor >= NOREPLACE_MINOR);
-	reply->mv_no_copy =
-		major > NO_COPY_MAJOR || (major == NO_COPY_MAJOR && minor >= NO_COPY_MINOR);
+	reply->mv_noreplace = is_since(major, minor, NOREPLACE_MAJOR, NOREPLACE_MINOR);
+	reply->mv_no_copy = is_since(major, minor, NO_COPY_MAJOR, NO_COPY_MINOR);
 }
 
 static int take_flag(struct sbx_probe_reply *reply, const char *key)
@@ -135,12 +138,13 @@ static int take_fact(struct sbx_probe_reply *reply, const char *key, const char 
 	if (strcmp(key, "cwd") == 0) {
 		g_free(reply->cwd);
 		reply->cwd = g_strdup(value);
-	} else if (strcmp(key, "statfs") == 0)
+	} else if (strcmp(key, "statfs") == 0) {
 		parse_statfs(value, &reply->statfs);
-	else if (strcmp(key, "mv") == 0)
+	} else if (strcmp(key, "mv") == 0) {
 		take_mv(reply, value);
-	else
+	} else {
 		return take_flag(reply, key);
+	}
 	return 0;
 }
 

@@ -219,7 +219,7 @@ static void content_leave(struct sbx_content *content, int users, int jobs)
 	if (content->users == 0 && content->jobs > 0) {
 		/* Nobody reads what a stream brings; what it has brought is kept. */
 		pthread_mutex_lock(&content->lock);
-		if (!content->stream.brought)
+		if (content->stream.pos < content->stream.end)
 			content_stream_cancel_locked(content);
 		pthread_mutex_unlock(&content->lock);
 	} else if (content->users == 0) {

@@ -61,7 +61,6 @@ struct content_stream {
 	bool alone; /* one answer brings all there is: it may be read before it is proven */
 	bool looking; /* somebody looks at the attributes to prove it */
 	bool held; /* it waits on room */
-	bool brought; /* all has come: what is left is to prove it */
 	int error; /* of the last one that ended */
 	unsigned int count; /* how many were started */
 	struct sbx_cancel *cancel;

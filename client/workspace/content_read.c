@@ -5,7 +5,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "client/apply.h"
 #include "client/call.h"
 #include "client/session.h"
 #include "client/workspace/blob.h"
@@ -89,7 +88,7 @@ static int content_fetch_window(struct sbx_content *content, const struct sbx_ca
 		      &clock_ns);
 	if (r < 0)
 		return r;
-	if (item.has_attr && !g_str_has_prefix(path, SBX_HELD_DIR "/"))
+	if (item.has_attr)
 		sbx_names_saw(contents->names, path, &item.attr, asked_ms);
 	pthread_mutex_lock(&content->lock);
 	/* Where a rename made here crossed the request, it is asked once more. */

@@ -364,8 +364,8 @@ void sbx_names_clear_local(struct sbx_names *names, const char *path)
 void sbx_names_saw(struct sbx_names *names, const char *path, const struct sbx_attr *attr,
 		   int64_t asked_ms)
 {
-	/* What was looked at has lost its name meanwhile. */
-	if (attr && attr->nlink == 0)
+	/* What was set aside has no name here, nor has what lost it while it was looked at. */
+	if (names_path_is_hidden(path) || (attr && attr->nlink == 0))
 		return;
 	pthread_mutex_lock(&names->lock);
 	sbx_meta_saw(names->meta, path, attr, NULL, asked_ms * 1000, names_now_us());

@@ -79,7 +79,8 @@ void sbx_names_set_local(struct sbx_names *names, const char *path, const struct
 void sbx_names_clear_local(struct sbx_names *names, const char *path);
 
 /* Attributes of @path that an answer to a request sent at @asked_ms (monotonic) has shown; NULL: it
- * has shown that there is no such file. Ignored when a mutation came between. */
+ * has shown that there is no such file. Ignored when a mutation came between, of a path below
+ * SBX_WORK_DIR, and without links, which what was looked at has then lost. */
 void sbx_names_saw(struct sbx_names *names, const char *path, const struct sbx_attr *attr,
 		   int64_t asked_ms);
 

@@ -331,7 +331,7 @@ static void batch_land(struct batch *batch, struct sbx_fetch_item *items, int64_
 		struct sbx_version version;
 		bool settled = r == 0 && item->blob && content_is_settled(&item->attr, clock_ns);
 
-		if (r == 0 && item->has_attr && item->attr.nlink > 0)
+		if (r == 0 && item->has_attr)
 			sbx_names_saw(contents->names, flight->path, &item->attr, flight->asked_ms);
 		else if (r == 0 && item->error == -ENOENT)
 			sbx_names_saw(contents->names, flight->path, NULL, flight->asked_ms);

@@ -7,7 +7,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "client/apply.h"
 #include "client/call.h"
 #include "client/session.h"
 #include "client/workspace/content_impl.h"
@@ -48,8 +47,7 @@ static int stream_stat(struct sbx_contents *contents, const struct sbx_call *cal
 		r = item.error < 0 ? item.error : -EIO;
 	if (r == 0) {
 		*ret_attr = item.attr;
-		if (!g_str_has_prefix(path, SBX_HELD_DIR "/"))
-			sbx_names_saw(contents->names, path, &item.attr, asked_ms);
+		sbx_names_saw(contents->names, path, &item.attr, asked_ms);
 	}
 	sbx_fetch_clear(&item, 1);
 	return r;
@@ -139,7 +137,6 @@ static int stream_begin(void *arg, int64_t offset, int64_t len_bytes)
 		stream->alone = offset == 0 && len_bytes >= 0 && stream->end == content->size &&
 				sbx_rangeset_bytes(&content->present) == 0 &&
 				sbx_rangeset_bytes(&content->wanted) == 0;
-		stream->brought = false;
 		stream->begun++;
 		r = content_part_locked(content);
 	}
@@ -214,7 +211,6 @@ static int stream_write(void *arg, const void *data, size_t len)
 		return r;
 	pthread_mutex_lock(&content->lock);
 	stream->pos += len;
-	stream->brought = stream->pos == stream->end;
 	if (stream->proven || stream->alone) {
 		sbx_rangeset_add(&content->present, stream->pos - len, stream->pos);
 		if (stream->pos >= content->wake_pos) {
@@ -311,7 +307,7 @@ int content_stream_start_locked(struct sbx_content *content, uint64_t start, uin
 	stream->error = 0;
 	stream->start = stream->pos = stream->asked = start;
 	stream->end = end;
-	stream->proven = stream->alone = stream->looking = stream->brought = false;
+	stream->proven = stream->alone = stream->looking = false;
 	stream->count++;
 	pthread_mutex_unlock(&content->lock);
 	r = content_job_start(content, stream_run, start, end);
