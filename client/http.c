@@ -60,6 +60,7 @@ struct transfer {
 	bool enough; /* of an error's body */
 	size_t header_bytes;
 	size_t reply_size; /* of the reply's buffer */
+	struct http_piece piece; /* on its way to the sink */
 	char curl_text[CURL_ERROR_SIZE];
 };
 
@@ -232,17 +233,6 @@ void http_pool_free(struct http_pool *pool)
 
 /* --- libcurl's callbacks: in the caller's thread, inside curl_multi_perform() --- */
 
-/* The first reason counts: what follows is its consequence. */
-static void attempt_fail(struct http_attempt *attempt, enum sbx_fail_kind kind, int error,
-			 const char *message)
-{
-	if (attempt->kind != SBX_FAIL_NONE)
-		return;
-	attempt->kind = kind;
-	attempt->error = error;
-	g_strlcpy(attempt->message, message, sizeof(attempt->message));
-}
-
 static int64_t sent_bytes(const struct transfer *transfer)
 {
 	curl_off_t up = 0;
@@ -289,8 +279,8 @@ static size_t on_read(char *buf, size_t size, size_t count, void *arg)
 		return 0;
 	}
 	if (n <= 0 || (size_t)n > room) {
-		attempt_fail(transfer->attempt, SBX_FAIL_LOCAL, n < 0 ? (int)n : -EIO,
-			     "what was to be sent could not be read");
+		http_attempt_fail(transfer->attempt, SBX_FAIL_LOCAL, n < 0 ? (int)n : -EIO,
+				  "what was to be sent could not be read");
 		return CURL_READFUNC_ABORT;
 	}
 	transfer->body_read += n;
@@ -325,8 +315,8 @@ static size_t on_header(char *line, size_t size, size_t count, void *arg)
 	transfer->reply_started = true;
 	transfer->header_bytes += size * count;
 	if (transfer->header_bytes > HEADERS_MAX) {
-		attempt_fail(transfer->attempt, SBX_FAIL_FOREIGN, -EIO,
-			     "the answer's headers are too long");
+		http_attempt_fail(transfer->attempt, SBX_FAIL_FOREIGN, -EIO,
+				  "the answer's headers are too long");
 		return 0;
 	}
 	return size * count;
@@ -358,12 +348,20 @@ static int reserve_reply(struct transfer *transfer, size_t len)
 	size = MAX(size, transfer->reply_size * 2);
 	body = realloc(reply->body, size);
 	if (body == NULL) {
-		attempt_fail(transfer->attempt, SBX_FAIL_LOCAL, -ENOMEM, "out of memory");
+		http_attempt_fail(transfer->attempt, SBX_FAIL_LOCAL, -ENOMEM, "out of memory");
 		return -1;
 	}
 	reply->body = body;
 	transfer->reply_size = size;
 	return 0;
+}
+
+/* What the sink said. */
+static int sink_taken(struct transfer *transfer, int r)
+{
+	if (r < 0)
+		http_attempt_fail(transfer->attempt, SBX_FAIL_LOCAL, r, "the answer was not taken");
+	return r;
 }
 
 /* Before the first byte of the body, also of an empty one. */
@@ -384,27 +382,26 @@ static int begin_body(struct transfer *transfer)
 		return 0;
 	if (length < 0 && reply_header(transfer, "Transfer-Encoding") == NULL) {
 		/* It ends with the connection, so a short one could not be told. */
-		attempt_fail(attempt, SBX_FAIL_FOREIGN, -EIO, "an answer without a length");
+		http_attempt_fail(attempt, SBX_FAIL_FOREIGN, -EIO, "an answer without a length");
 		return -1;
 	}
 	if (status == 206) {
 		offset = http_range_offset(reply_header(transfer, "Content-Range"));
 		if (request->range == NULL || offset < 0) {
-			attempt_fail(attempt, SBX_FAIL_FOREIGN, -EIO,
-				     "a part was sent that was not asked for");
+			http_attempt_fail(attempt, SBX_FAIL_FOREIGN, -EIO,
+					  "a part was sent that was not asked for");
 			return -1;
 		}
 	}
 	if (request->sink != NULL) {
 		if (request->sink->begin != NULL)
 			r = request->sink->begin(request->sink->arg, offset, length);
-		if (r < 0) {
-			attempt_fail(attempt, SBX_FAIL_LOCAL, r, "the answer was not taken");
-			return -1;
-		}
-	} else if (length > 0) {
+		return sink_taken(transfer, r);
+	}
+	if (length > 0) {
 		if ((uint64_t)length > request->max_reply_bytes) {
-			attempt_fail(attempt, SBX_FAIL_FOREIGN, -EFBIG, "the answer is too big");
+			http_attempt_fail(attempt, SBX_FAIL_FOREIGN, -EFBIG,
+					  "the answer is too big");
 			return -1;
 		}
 		return reserve_reply(transfer, (size_t)length);
@@ -419,8 +416,8 @@ static int keep_body(struct transfer *transfer, const char *data, size_t len)
 
 	if (len > max - reply->body_len) {
 		if (is_success(transfer)) {
-			attempt_fail(transfer->attempt, SBX_FAIL_FOREIGN, -EFBIG,
-				     "the answer is too big");
+			http_attempt_fail(transfer->attempt, SBX_FAIL_FOREIGN, -EFBIG,
+					  "the answer is too big");
 			return -1;
 		}
 		len = max - reply->body_len;
@@ -439,18 +436,13 @@ static size_t on_write(char *data, size_t size, size_t count, void *arg)
 	struct transfer *transfer = arg;
 	const struct sbx_sink *sink = transfer->request->sink;
 	size_t len = size * count;
-	int r;
 
 	if (!transfer->begun && begin_body(transfer) < 0)
 		return 0;
 	if (sink == NULL || !is_success(transfer))
 		return keep_body(transfer, data, len) < 0 ? 0 : len;
-	r = sink->write(sink->arg, data, len);
-	if (r < 0) {
-		attempt_fail(transfer->attempt, SBX_FAIL_LOCAL, r, "the answer was not taken");
-		return 0;
-	}
-	return len;
+	return sink_taken(transfer, http_piece_add(&transfer->piece, sink, data, len)) < 0 ? 0
+											   : len;
 }
 
 /* --- one attempt --- */
@@ -616,36 +608,9 @@ static int64_t moved_bytes(const struct transfer *transfer)
 	return sent_bytes(transfer) + down + (int64_t)transfer->header_bytes;
 }
 
-/* How long the transfer may wait now; 0: no longer, and attempt_fail() was told. */
-static int64_t patience(struct http_attempt *attempt, const struct sbx_call *call, int64_t now_ms)
-{
-	int64_t wait_ms = POLL_MAX_MS;
-
-	if (call->stall_timeout_ms > 0) {
-		int64_t left_ms = attempt->since_ms + call->stall_timeout_ms +
-				  attempt->request->patience_ms - now_ms;
-
-		if (left_ms <= 0) {
-			attempt_fail(attempt, SBX_FAIL_STALL, -ETIMEDOUT,
-				     "the server made no progress");
-			return 0;
-		}
-		wait_ms = MIN(wait_ms, left_ms);
-	}
-	if (call->deadline_ms != 0) {
-		if (now_ms >= call->deadline_ms) {
-			attempt_fail(attempt, SBX_FAIL_STALL, -ETIMEDOUT,
-				     "the deadline has passed");
-			return 0;
-		}
-		wait_ms = MIN(wait_ms, call->deadline_ms - now_ms);
-	}
-	return wait_ms;
-}
-
 /*
  * Drives the transfer to its end. True with libcurl's result; false when it was stopped from here,
- * which attempt_fail() was told.
+ * which http_attempt_fail() was told.
  */
 static bool drive(struct transfer *transfer, const struct sbx_call *call, CURLcode *ret_code)
 {
@@ -664,9 +629,12 @@ static bool drive(struct transfer *transfer, const struct sbx_call *call, CURLco
 		int left;
 
 		if (curl_multi_perform(multi, &running) != CURLM_OK) {
-			attempt_fail(attempt, SBX_FAIL_LOCAL, -EIO, "libcurl failed");
+			http_attempt_fail(attempt, SBX_FAIL_LOCAL, -EIO, "libcurl failed");
 			return false;
 		}
+		if (sink_taken(transfer, http_piece_end(&transfer->piece, attempt->request->sink)) <
+		    0)
+			return false;
 		now_ms = sbx_clock_ms();
 		moved = moved_bytes(transfer);
 		if (moved != moved_before) {
@@ -687,11 +655,11 @@ static bool drive(struct transfer *transfer, const struct sbx_call *call, CURLco
 			attempt->sent(attempt->sent_arg);
 		}
 		if (sbx_cancel_fired(call->cancel)) {
-			attempt_fail(attempt, SBX_FAIL_CANCEL, -EINTR, "cancelled");
+			http_attempt_fail(attempt, SBX_FAIL_CANCEL, -EINTR, "cancelled");
 			return false;
 		}
 		if (!unlimited) {
-			wait_ms = patience(attempt, call, now_ms);
+			wait_ms = http_attempt_patience(attempt, call, now_ms, POLL_MAX_MS);
 			if (wait_ms == 0)
 				return false;
 		}
@@ -741,8 +709,9 @@ static void judge(struct transfer *transfer, CURLcode code)
 		if (kind == SBX_FAIL_CONNECT)
 			curl_easy_getinfo(transfer->conn->easy, CURLINFO_OS_ERRNO, &os_error);
 		why = g_strjoin(": ", text, os_error ? g_strerror((int)os_error) : NULL, NULL);
-		attempt_fail(attempt, kind,
-			     kind == SBX_FAIL_LOCAL ? -ENOMEM : sbx_errmap_transport(kind), why);
+		http_attempt_fail(attempt, kind,
+				  kind == SBX_FAIL_LOCAL ? -ENOMEM : sbx_errmap_transport(kind),
+				  why);
 	}
 	if (attempt->kind == SBX_FAIL_NONE)
 		attempt->retry_after = g_strdup(reply_header(transfer, "Retry-After"));
@@ -758,7 +727,7 @@ static bool transfer_run(struct transfer *transfer, const struct sbx_call *call)
 	bool ended = false;
 
 	if (sbx_cancel_hook_add(call->cancel, &hook, wake_multi, conn->multi) < 0) {
-		attempt_fail(attempt, SBX_FAIL_CANCEL, -EINTR, "cancelled");
+		http_attempt_fail(attempt, SBX_FAIL_CANCEL, -EINTR, "cancelled");
 		return false;
 	}
 	if (curl_multi_add_handle(conn->multi, conn->easy) == CURLM_OK) {
@@ -768,7 +737,7 @@ static bool transfer_run(struct transfer *transfer, const struct sbx_call *call)
 			judge(transfer, code);
 		curl_multi_remove_handle(conn->multi, conn->easy);
 	} else {
-		attempt_fail(attempt, SBX_FAIL_LOCAL, -EIO, "libcurl failed");
+		http_attempt_fail(attempt, SBX_FAIL_LOCAL, -EIO, "libcurl failed");
 	}
 	sbx_cancel_hook_del(call->cancel, &hook);
 	return ended && code == CURLE_OK;
@@ -788,12 +757,13 @@ void http_attempt_run(struct sbx_http *http, const struct sbx_call *call,
 		curl_easy_setopt(transfer.conn->easy, CURLOPT_HTTPHEADER, headers);
 		keep = transfer_run(&transfer, call);
 	} else {
-		attempt_fail(attempt, SBX_FAIL_LOCAL, -ENOMEM, "out of memory");
+		http_attempt_fail(attempt, SBX_FAIL_LOCAL, -ENOMEM, "out of memory");
 	}
 	if (keep)
 		conn_give_back(http->pool, transfer.conn);
 	else
 		conn_free(transfer.conn);
+	http_piece_clear(&transfer.piece);
 	free_headers(headers);
 	if (attempt->kind != SBX_FAIL_NONE)
 		sbx_http_reply_clear(&attempt->reply);

@@ -1,7 +1,8 @@
 /*
  * What the files of the http module have of each other; for nobody else. client/http.c makes one
  * attempt at a request with libcurl, client/http_run.c decides how many and tells what went wrong,
- * client/http_lane.c shares out the places, client/http_detach.c runs what nobody waits for.
+ * client/http_lane.c shares out the places, client/http_piece.c gathers what a sink is given,
+ * client/http_detach.c runs what nobody waits for.
  */
 #ifndef SBX_CLIENT_HTTP_INTERNAL_H
 #define SBX_CLIENT_HTTP_INTERNAL_H
@@ -64,7 +65,33 @@ void http_pool_free(struct http_pool *pool); /* NULL is allowed */
 void http_pool_expire(struct http_pool *pool);
 uint32_t http_pool_idle(struct http_pool *pool);
 
+/* --- client/http_piece.c --- */
+
+/*
+ * Of an answer's body, on its way to the sink: libcurl hands on 16 KiB at a time, a sink is given
+ * together what has come at once. {0} to begin with.
+ */
+struct http_piece {
+	char *data; /* NULL: nothing came yet */
+	size_t len;
+};
+
+/* May call the sink. 0, -ENOMEM, or what the sink returned, for which nothing is kept. */
+int http_piece_add(struct http_piece *piece, const struct sbx_sink *sink, const char *data,
+		   size_t len);
+/* Hands on what there is. 0, or what the sink returned. */
+int http_piece_end(struct http_piece *piece, const struct sbx_sink *sink);
+void http_piece_clear(struct http_piece *piece);
+
 /* --- client/http_run.c --- */
+
+/* Notes why it failed. The first reason counts: what follows is its consequence. */
+void http_attempt_fail(struct http_attempt *attempt, enum sbx_fail_kind kind, int error,
+		       const char *message);
+
+/* How long it may wait now, at most @wait_ms; 0: no longer, and it was noted as failed. */
+int64_t http_attempt_patience(struct http_attempt *attempt, const struct sbx_call *call,
+			      int64_t now_ms, int64_t wait_ms);
 
 /* Where the bytes of a Content-Range begin; -1: it says no such thing, or is NULL. */
 int64_t http_range_offset(const char *content_range);

@@ -44,6 +44,41 @@ int64_t http_range_offset(const char *content_range)
 	return *end == '-' ? offset : -1;
 }
 
+void http_attempt_fail(struct http_attempt *attempt, enum sbx_fail_kind kind, int error,
+		       const char *message)
+{
+	if (attempt->kind != SBX_FAIL_NONE)
+		return;
+	attempt->kind = kind;
+	attempt->error = error;
+	g_strlcpy(attempt->message, message, sizeof(attempt->message));
+}
+
+int64_t http_attempt_patience(struct http_attempt *attempt, const struct sbx_call *call,
+			      int64_t now_ms, int64_t wait_ms)
+{
+	if (call->stall_timeout_ms > 0) {
+		int64_t left_ms = attempt->since_ms + call->stall_timeout_ms +
+				  attempt->request->patience_ms - now_ms;
+
+		if (left_ms <= 0) {
+			http_attempt_fail(attempt, SBX_FAIL_STALL, -ETIMEDOUT,
+					  "the server made no progress");
+			return 0;
+		}
+		wait_ms = MIN(wait_ms, left_ms);
+	}
+	if (call->deadline_ms != 0) {
+		if (now_ms >= call->deadline_ms) {
+			http_attempt_fail(attempt, SBX_FAIL_STALL, -ETIMEDOUT,
+					  "the deadline has passed");
+			return 0;
+		}
+		wait_ms = MIN(wait_ms, call->deadline_ms - now_ms);
+	}
+	return wait_ms;
+}
+
 int sbx_http_new(const struct sbx_endpoint *endpoint, struct sbx_token *token,
 		 const struct sbx_http_options *options, struct sbx_http **ret_http,
 		 const char **ret_reason)

@@ -51,6 +51,7 @@ enum exit_status {
 #define MUTATION_TIMEOUT_MS 10000
 #define MAINTAIN_MS	    2000
 #define LARGE_BYTES	    (256 << 10)
+#define KEPT_BYTES	    (4 << 20)
 
 /* All that one run owns, in the order in which it is made. */
 struct run {
@@ -502,6 +503,8 @@ int main(int argc, char **argv)
 	/* A listing of some MiB is gone as soon as it is merged: its memory goes back to the system
 	 * instead of staying in a heap that only grows. */
 	(void)mallopt(M_MMAP_THRESHOLD, LARGE_BYTES);
+	/* But the buffers of reads, which follow one another, stay. */
+	(void)mallopt(M_TRIM_THRESHOLD, KEPT_BYTES);
 	/* With a heap for each thread what one frees is of no use to the others: after some
 	 * listings of a big tree a process was twice as big. What is small comes from the threads'
 	 * own caches. */
