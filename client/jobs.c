@@ -68,8 +68,7 @@ void sbx_job_unref(struct sbx_job *job)
 {
 	if (!job || atomic_fetch_sub(&job->refs, 1) != 1)
 		return;
-	if (job->spool_fd >= 0)
-		close(job->spool_fd);
+	job_spool_close(job);
 	if (job->window)
 		g_byte_array_unref(job->window);
 	jobs_unref(job->jobs);
@@ -376,7 +375,7 @@ void job_vanished_locked(struct sbx_job *job)
 		g_hash_table_remove(jobs->by_id, job->id);
 	if (!job->removed) {
 		job->removed = true;
-		job_spool_remove_locked(job);
+		job_spool_unname_locked(job);
 		job_tell_waiters_locked(job, -ENOENT);
 	}
 	if (in_table)

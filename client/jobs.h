@@ -11,8 +11,9 @@
  * new in the logs of those jobs that somebody reads, and whether they have ended: 250 ms after
  * bytes came, longer when silent, up to 5 s, at once for a new reader, not at all when nobody has
  * read for 15 s or all have ended. What came is spooled in the cache directory, so each byte is
- * fetched once; the spool of an ended job is read when the session has gone. A log that does not
- * fit there is read from the sandbox.
+ * fetched once; the spool of an ended job is read when the session has gone. What does not fit there
+ * is read from the sandbox: the logs of ended jobs that nobody reads, then the beginnings of long
+ * ones, the ends of which are what is followed.
  *
  * What is shown never goes back: the log only grows, an offset stays valid. While a job runs its
  * visible size ends on a whole UTF-8 character (at most 3 bytes are held back until more comes).
@@ -38,7 +39,7 @@ struct sbx_jobs_options {
 	const char *extra_root; /* -o jobs_root=, absolute in the sandbox; NULL */
 	int64_t ttl_ms; /* how old a list may be */
 	unsigned int keep; /* -o jobs_keep= */
-	uint64_t cache_size_bytes; /* bound of all log spools together */
+	uint64_t log_bytes; /* bound of what is kept of logs, of all sessions together */
 };
 
 enum sbx_job_state {

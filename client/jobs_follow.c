@@ -1,19 +1,12 @@
 #include "client/jobs.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include "client/errlog.h"
 #include "client/jobs_impl.h"
 #include "client/provider.h"
 #include "client/session.h"
-#include "client/statedir.h"
 #include "client/workspace/names.h"
 
 /* An open file that was read or looked at counts as a reader for this long. */
@@ -26,167 +19,8 @@
 /* Jobs in one poll; the others come with the next. */
 #define POLL_ITEMS_MAX	64
 #define CHUNK_MIN_BYTES (64u << 10)
-#define INDEX_BYTES_MAX (1 << 20)
 /* Asked for at once by who reads a log that is not kept here. */
 #define WINDOW_BYTES (1u << 20)
-
-/* Spools -------------------------------------------------------------------------------------- */
-
-/* One start of one id: a later job of the same id never gets the bytes of an earlier one. */
-static char *spool_name(const struct sbx_job *job, const char *suffix)
-{
-	return g_strdup_printf("%s.%s.%s", job->id, job->op[0] ? job->op : "x", suffix);
-}
-
-void job_spool_open_locked(struct sbx_job *job)
-{
-	struct sbx_jobs *jobs = job->jobs;
-	g_autofree char *name = spool_name(job, "log");
-	struct stat st;
-
-	if (job->spool_fd >= 0)
-		return;
-	if (jobs->spool_dirfd >= 0)
-		job->spool_fd = openat(jobs->spool_dirfd, name,
-				       O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
-	/* Without a directory the log lives as long as the mount. */
-	if (job->spool_fd < 0)
-		job->spool_fd = memfd_create("sbxfs-job", MFD_CLOEXEC);
-	/* A log without an id of its own may be another's: fetched anew. */
-	if (!job->op[0])
-		(void)!ftruncate(job->spool_fd, 0);
-	if (fstat(job->spool_fd, &st) == 0 && !job->spooled) {
-		size_t n = (size_t)MIN(st.st_size, (off_t)sizeof(job->tail));
-
-		job->spooled = (uint64_t)st.st_size;
-		jobs->spool_bytes += job->spooled;
-		(void)!pread(job->spool_fd, job->tail + sizeof(job->tail) - n, n,
-			     st.st_size - (off_t)n);
-	}
-}
-
-/* What is counted as spooled is not here any more. */
-static void job_spool_drop_locked(struct sbx_job *job)
-{
-	struct sbx_jobs *jobs = job->jobs;
-
-	(void)!ftruncate(job->spool_fd, 0);
-	if (!job->spool_dropped)
-		jobs->spool_bytes -= MIN(jobs->spool_bytes, job->spooled);
-	job->spool_dropped = true;
-}
-
-void job_spool_remove_locked(struct sbx_job *job)
-{
-	struct sbx_jobs *jobs = job->jobs;
-	static const char *const suffixes[] = { "log", "end" };
-
-	if (jobs->spool_dirfd < 0)
-		return;
-	for (size_t i = 0; i < G_N_ELEMENTS(suffixes); i++) {
-		g_autofree char *name = spool_name(job, suffixes[i]);
-
-		(void)unlinkat(jobs->spool_dirfd, name, 0);
-	}
-	if (!job->spool_dropped)
-		jobs->spool_bytes -= MIN(jobs->spool_bytes, job->spooled);
-}
-
-/* Make room: the logs of ended jobs that nobody reads, in no order that anybody could rely on. */
-static void jobs_spool_evict_locked(struct sbx_jobs *jobs)
-{
-	GHashTableIter iter;
-	void *value;
-
-	g_hash_table_iter_init(&iter, jobs->by_id);
-	while (jobs->spool_bytes > jobs->options.cache_size_bytes &&
-	       g_hash_table_iter_next(&iter, NULL, &value)) {
-		struct sbx_job *job = value;
-
-		if (!sbx_job_state_is_final(job->state) || !job->spooled || job->spool_fd < 0 ||
-		    job->spool_dropped || job->reader_until_ms > sbx_clock_ms())
-			continue;
-		job_spool_drop_locked(job);
-	}
-}
-
-/* An ended job whose log is here whole is remembered: it stays readable without its session. */
-static void job_save_end_locked(struct sbx_job *job)
-{
-	struct sbx_jobs *jobs = job->jobs;
-	g_autofree char *name = spool_name(job, "end");
-	g_autofree char *text = NULL;
-
-	if (jobs->spool_dirfd < 0 || !job->op[0] || job->spool_dropped)
-		return;
-	text = g_strdup_printf("%d %d %d %" G_GINT64_FORMAT " %" G_GUINT64_FORMAT " %u\n%s\n%s\n%s",
-			       (int)job->ended_state, job->has_exit_code, job->exit_code,
-			       job->ended_ms, job->remote_bytes, job->left, job->dir, job->op,
-			       job->meta ? job->meta : "");
-	(void)sbx_statedir_replace(jobs->spool_dirfd, name, text, strlen(text));
-}
-
-static void jobs_load_end(struct sbx_jobs *jobs, const char *name)
-{
-	g_autofree char *text = NULL;
-	g_auto(GStrv) lines = NULL;
-	g_autofree char *id = NULL;
-	int state, has_exit, code;
-	int64_t ended_ms;
-	uint64_t bytes;
-	unsigned int left;
-	struct sbx_job *job;
-	char *dot;
-
-	if (sbx_statedir_read(jobs->spool_dirfd, name, INDEX_BYTES_MAX, &text, NULL) < 0)
-		return;
-	lines = g_strsplit(text, "\n", 4);
-	if (g_strv_length(lines) != 4 ||
-	    sscanf(lines[0], "%d %d %d %" G_GINT64_FORMAT " %" G_GUINT64_FORMAT " %u", &state,
-		   &has_exit, &code, &ended_ms, &bytes, &left) != 6 ||
-	    state < SBX_JOB_EXITED || state > SBX_JOB_CRASHED)
-		return;
-	dot = g_strrstr(name, lines[2]);
-	if (!dot || dot <= name)
-		return;
-	id = g_strndup(name, (size_t)(dot - name - 1));
-	if (!sbx_job_id_is_valid(id) || g_hash_table_lookup(jobs->by_id, id))
-		return;
-	pthread_mutex_lock(&jobs->lock);
-	job = job_new_locked(jobs, id, lines[1], lines[2]);
-	job->ended = true;
-	job->ended_state = job->state = (enum sbx_job_state)state;
-	job->has_exit_code = has_exit;
-	job->exit_code = code;
-	job->ended_ms = ended_ms;
-	job->remote_bytes = bytes;
-	job->left = left;
-	job_spool_open_locked(job);
-	job_take_record_locked(job, &(struct sbx_job_record){ .meta = lines[3] });
-	pthread_mutex_unlock(&jobs->lock);
-	sbx_job_unref(job);
-}
-
-void jobs_spool_open(struct sbx_jobs *jobs)
-{
-	g_autofree char *relative = g_strdup_printf("jobs/%s", sbx_session_tag(jobs->session));
-	g_autofree char *path = NULL;
-	GDir *dir;
-	const char *name;
-
-	jobs->spool_dirfd =
-		sbx_statedir_cache_opendir(sbx_session_statedir(jobs->session), relative);
-	if (jobs->spool_dirfd < 0)
-		return;
-	path = g_strdup_printf("/proc/self/fd/%d", jobs->spool_dirfd);
-	dir = g_dir_open(path, 0, NULL);
-	if (!dir)
-		return;
-	while ((name = g_dir_read_name(dir)))
-		if (g_str_has_suffix(name, ".end"))
-			jobs_load_end(jobs, name);
-	g_dir_close(dir);
-}
 
 /* What is shown ------------------------------------------------------------------------------- */
 
@@ -215,7 +49,7 @@ void job_update_visible_locked(struct sbx_job *job)
 
 		job->state = job->ended_state;
 		if (is_new && job->spool_fd >= 0)
-			job_save_end_locked(job);
+			job_spool_save_end_locked(job);
 	}
 	if (sbx_job_state_is_final(job->state)) {
 		job->visible = MAX(job->spooled, job->remote_bytes);
@@ -297,15 +131,7 @@ static void job_append_locked(struct sbx_job *job, const GByteArray *bytes)
 							 : 0);
 	if (!len)
 		return;
-	if (!job->spool_dropped &&
-	    pwrite(job->spool_fd, bytes->data, len, (off_t)job->spooled) != (ssize_t)len) {
-		job_spool_drop_locked(job);
-		sbx_errlog_note(sbx_session_errors(job->jobs->session), "jobs", job->id, -ENOSPC,
-				"the cache can't hold its log, which is read from the sandbox");
-	}
-	job->spooled += len;
-	if (!job->spool_dropped)
-		job->jobs->spool_bytes += len;
+	job_spool_append_locked(job, bytes->data, len);
 	n = MIN(len, tail_len);
 	memmove(job->tail, job->tail + n, tail_len - n);
 	memcpy(job->tail + tail_len - n, bytes->data + len - n, n);
@@ -344,7 +170,7 @@ static bool poll_take_locked(struct sbx_jobs *jobs, struct sbx_job **polled,
 		job->polled_ms = sent_ms;
 		job_update_visible_locked(job);
 	}
-	jobs_spool_evict_locked(jobs);
+	jobs_spool_bound_locked(jobs);
 	for (size_t i = 0; i < n; i++) {
 		if (items[i].is_gone)
 			job_vanished_locked(polled[i]);
@@ -642,7 +468,7 @@ ssize_t sbx_job_read(struct sbx_job *job, const struct sbx_call *call, void *buf
 	pthread_mutex_lock(&jobs->lock);
 	job_reader_locked(job, sbx_clock_ms());
 	/* All that is visible of an ended job is asked for; else what is visible is here. */
-	while (r == 0 && !job->spool_dropped && job->spool_fd >= 0 && offset < job->visible &&
+	while (r == 0 && job_spool_has_locked(job, offset) && offset < job->visible &&
 	       job->spooled < MIN(offset + size, job->visible) && !jobs->stopped) {
 		uint64_t spooled = job->spooled;
 		int64_t polled_ms = job->polled_ms;
@@ -669,12 +495,23 @@ ssize_t sbx_job_read(struct sbx_job *job, const struct sbx_call *call, void *buf
 		size = (size_t)MIN((uint64_t)size, job->visible - offset);
 	else
 		size = 0;
-	fetch = job->spool_dropped || job->spool_fd < 0;
+	fetch = !job_spool_has_locked(job, offset);
 	pthread_mutex_unlock(&jobs->lock);
 	sbx_wait_end(&wait);
 	if (r < 0)
 		return r;
-	while (fetch && (size_t)n < size) {
+	if (!fetch) {
+		n = size ? pread(job->spool_fd, buf, size, (off_t)offset) : 0;
+		n = n < 0 ? -errno : n;
+		pthread_mutex_lock(&jobs->lock);
+		/* It may have made room meanwhile. */
+		fetch = !job_spool_has_locked(job, offset);
+		pthread_mutex_unlock(&jobs->lock);
+	}
+	if (!fetch)
+		return n;
+	n = 0;
+	while ((size_t)n < size) {
 		ssize_t got = job_read_remote(job, call, (char *)buf + n, size - (size_t)n,
 					      offset + (uint64_t)n);
 
@@ -683,9 +520,7 @@ ssize_t sbx_job_read(struct sbx_job *job, const struct sbx_call *call, void *buf
 			return n > 0 ? n : got;
 		n += got;
 	}
-	if (!fetch && size)
-		n = pread(job->spool_fd, buf, size, (off_t)offset);
-	return !fetch && n < 0 ? -errno : n;
+	return n;
 }
 
 int sbx_job_wait(struct sbx_job *job, const struct sbx_call *call, int64_t timeout_ms)

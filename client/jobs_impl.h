@@ -1,6 +1,6 @@
 /*
- * jobs_impl - what jobs.c (the table and what is asked of a job) and jobs_follow.c (the poll and
- * the spools) share. Nobody else includes it. Locking: jobs.h; `_locked` means jobs->lock.
+ * jobs_impl - what jobs.c (the table and what is asked of a job), jobs_follow.c (the poll) and
+ * jobs_spool.c (what is kept of a log) share. Nobody else includes it. Locking: jobs.h; `_locked` means jobs->lock.
  */
 #ifndef SBX_CLIENT_JOBS_IMPL_H
 #define SBX_CLIENT_JOBS_IMPL_H
@@ -57,7 +57,8 @@ struct sbx_job {
 	uint64_t spooled; /* bytes of the log that came, from 0; in the spool unless dropped */
 	unsigned char tail[3]; /* the last of them, of a running job */
 	uint64_t visible;
-	bool spool_dropped; /* did not fit, or made room for others: read from the sandbox */
+	uint64_t spool_from; /* what lies before made room: read from the sandbox */
+	bool spool_dropped; /* all of it, for good: did not fit, or made room for others */
 
 	GByteArray *window; /* what was asked for ahead of who reads a dropped spool, NULL: none */
 	uint64_t window_offset;
@@ -99,7 +100,6 @@ struct sbx_jobs {
 	size_t chunk_bytes;
 
 	int spool_dirfd;
-	uint64_t spool_bytes;
 };
 
 /* A job that becomes known; a reference that the table holds as well. */
@@ -129,13 +129,28 @@ int jobs_look(struct sbx_jobs *jobs, const struct sbx_call *call,
 int jobs_start_task_locked(struct sbx_jobs *jobs, int64_t delay_ms, int (*fn)(void *arg),
 			   void *arg);
 
-/* jobs_follow.c ----------------------------------------------------------------------------- */
+/* jobs_spool.c ------------------------------------------------------------------------------ */
 
-/* Open the directory of spools and load what is known of ended jobs. */
+/* Open the directory of spools, bound what earlier mounts left there, and load what is known of
+ * ended jobs. */
 void jobs_spool_open(struct sbx_jobs *jobs);
+/* Keep the logs of all sessions together within options.log_bytes, as far as this one has any. */
+void jobs_spool_bound_locked(struct sbx_jobs *jobs);
 /* Find or make the spool of @job. */
 void job_spool_open_locked(struct sbx_job *job);
-void job_spool_remove_locked(struct sbx_job *job);
+/* By the last who has the job. */
+void job_spool_close(struct sbx_job *job);
+/* No later mount is to find it. What is open stays. */
+void job_spool_unname_locked(struct sbx_job *job);
+/* More of the log has come; a spool that can't take it is dropped, and `errors` told. */
+void job_spool_append_locked(struct sbx_job *job, const void *data, size_t len);
+/* Whether the log is kept here from @offset on, as far as it has come. */
+bool job_spool_has_locked(const struct sbx_job *job, uint64_t offset);
+/* An ended job whose log is here whole is remembered: it stays readable without its session. */
+void job_spool_save_end_locked(struct sbx_job *job);
+
+/* jobs_follow.c ----------------------------------------------------------------------------- */
+
 /* Have a poll sent now. */
 void jobs_poll_now_locked(struct sbx_jobs *jobs);
 /* What is shown of a job's log and state follows from what is known. */

@@ -21,6 +21,7 @@ struct sbx_statedir {
 	char *cache_path;
 	int fd;
 	int cache_fd;
+	_Atomic uint64_t logs_bytes;
 };
 
 /* Home of the user who runs us, by HOME when it is set to an absolute path, else by the
@@ -214,6 +215,11 @@ static int statedir_opendir_at(int dirfd, const char *relative)
 		fd = next;
 	}
 	return fd == dirfd ? -EINVAL : fd;
+}
+
+uint64_t sbx_statedir_logs_grew(struct sbx_statedir *dir, int64_t bytes)
+{
+	return atomic_fetch_add(&dir->logs_bytes, (uint64_t)bytes) + (uint64_t)bytes;
 }
 
 int sbx_statedir_opendir(const struct sbx_statedir *dir, const char *relative)

@@ -22,6 +22,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 struct sbx_statedir;
@@ -43,6 +44,10 @@ const char *sbx_statedir_cache_path(const struct sbx_statedir *dir);
 /* File descriptors of the directories above, owned by @dir. */
 int sbx_statedir_fd(const struct sbx_statedir *dir);
 int sbx_statedir_cache_fd(const struct sbx_statedir *dir);
+
+/* @bytes more of job logs are kept below the cache directory (fewer, where negative), by whatever
+ * session. How much that is now, through this @dir. */
+uint64_t sbx_statedir_logs_grew(struct sbx_statedir *dir, int64_t bytes);
 
 /* Open (make, 0700) the directory @relative ("sessions/dev1/spool"); every component is checked
  * to be a real directory of ours. A new O_PATH-less directory descriptor or a negative errno. */

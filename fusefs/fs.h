@@ -50,7 +50,8 @@ struct fs_config {
 	bool use_exec;
 	bool raw_links; /* symlinks=raw */
 	bool cache_on_disk;
-	uint64_t cache_size_bytes;
+	uint64_t content_cache_bytes; /* of all sessions together */
+	uint64_t log_cache_bytes; /* and what is kept of their jobs' logs */
 	const char *endpoint; /* as status shows it: never with a secret */
 	const char
 		*token; /* how the token is told of in status: "file PATH", "environment", "none" */

@@ -58,7 +58,7 @@ static int fsession_new(struct fsessions *table, struct sbx_session *session,
 		.use_exec = config->use_exec,
 		.read_only = config->read_only,
 		.cache_on_disk = config->cache_on_disk,
-		.cache_size_bytes = config->cache_size_bytes,
+		.cache_size_bytes = config->content_cache_bytes,
 	};
 	struct fsession *fsession = g_new0(struct fsession, 1);
 	int r;

@@ -50,8 +50,10 @@ enum exit_status {
 #define MAX_TASK_THREADS    512
 #define MUTATION_TIMEOUT_MS 10000
 #define MAINTAIN_MS	    2000
-#define LARGE_BYTES	    (256 << 10)
-#define KEPT_BYTES	    (4 << 20)
+/* What logs may take of the cache's size. */
+#define LOGS_PART   4
+#define LARGE_BYTES (256 << 10)
+#define KEPT_BYTES  (4 << 20)
 
 /* All that one run owns, in the order in which it is made. */
 struct run {
@@ -269,6 +271,7 @@ static char *escape_option(const char *text)
 static int run_mount(struct run *run)
 {
 	const struct options *options = run->options;
+	const uint64_t log_cache_bytes = options->cache_size_bytes / LOGS_PART;
 	struct fs_config config = {
 		.uid = options->uid,
 		.gid = options->gid,
@@ -281,7 +284,8 @@ static int run_mount(struct run *run)
 		.use_exec = options->use_exec,
 		.raw_links = options->symlinks_raw,
 		.cache_on_disk = options->cache_on_disk,
-		.cache_size_bytes = options->cache_size_bytes,
+		.content_cache_bytes = options->cache_size_bytes - log_cache_bytes,
+		.log_cache_bytes = log_cache_bytes,
 		.endpoint = run->endpoint->text,
 		.token = run->token_text,
 		.mountpoint = options->mountpoint,

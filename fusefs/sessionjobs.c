@@ -105,7 +105,7 @@ int session_jobs_enter(struct session_jobs *jobs, struct sbx_jobs **ret_jobs)
 		.extra_root = config->jobs_root,
 		.ttl_ms = config->ttl_ms,
 		.keep = config->jobs_keep,
-		.cache_size_bytes = config->cache_size_bytes,
+		.log_bytes = config->log_cache_bytes,
 	};
 	int r = 0;
 

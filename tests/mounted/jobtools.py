@@ -2,6 +2,8 @@
 
 import os
 import subprocess
+import threading
+import time
 
 from sbxtest.mount import parse_status
 from sbxtest.timing import scale, wait_for
@@ -62,3 +64,25 @@ def programs(records) -> dict:
         name = program or record.route
         count[name] = count.get(name, 0) + 1
     return count
+
+
+class Reader(threading.Thread):
+    """Reads what a program prints, and when each piece came."""
+
+    def __init__(self, words):
+        super().__init__()
+        self.process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        self.pieces = []  # (bytes so far, when)
+        self.data = b""
+        self.start()
+
+    def run(self):
+        while piece := os.read(self.process.stdout.fileno(), 65536):
+            self.data += piece
+            self.pieces.append((len(self.data), time.monotonic()))
+
+    def stop(self):
+        self.process.terminate()
+        self.process.wait()
+        self.join()
+        self.process.stdout.close()

@@ -10,34 +10,12 @@ import time
 
 import pytest
 
-from jobtools import BACKENDS, ended, programs, running, start, status, workspace
+from jobtools import BACKENDS, Reader, ended, programs, running, start, status, workspace
 from sbxtest.timing import scale, wait_for
 
 
 def polls(records):
     return [record for record in records if record.program == "sbxfs-jobpoll"]
-
-
-class Reader(threading.Thread):
-    """Reads what a program prints, and when each piece came."""
-
-    def __init__(self, words):
-        super().__init__()
-        self.process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-        self.pieces = []  # (bytes so far, when)
-        self.data = b""
-        self.start()
-
-    def run(self):
-        while piece := os.read(self.process.stdout.fileno(), 65536):
-            self.data += piece
-            self.pieces.append((len(self.data), time.monotonic()))
-
-    def stop(self):
-        self.process.terminate()
-        self.process.wait()
-        self.join()
-        self.process.stdout.close()
 
 
 class Sizes(threading.Thread):

@@ -1,0 +1,318 @@
+/*
+ * What is kept here of a job's log, and what of an ended job outlives its session. Logs of all
+ * sessions of a mount share a bound: above it first those of ended jobs that nobody reads are let
+ * go of, then the beginnings of the longest.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "client/errlog.h"
+#include "client/jobs_impl.h"
+#include "client/localfile.h"
+#include "client/session.h"
+#include "client/statedir.h"
+
+#define SPOOL_DIRECTORY "jobs"
+#define END_BYTES_MAX	(1 << 20)
+/* Made free beyond what is needed, so that a growing log does not ask for room each time. */
+#define SPARE_PART 8
+
+static const char *const suffixes[] = { "log", "end" };
+
+/* One start of one id: a later job of the same id never gets the bytes of an earlier one. */
+static char *spool_name(const struct sbx_job *job, const char *suffix)
+{
+	return g_strdup_printf("%s.%s.%s", job->id, job->op[0] ? job->op : "x", suffix);
+}
+
+static uint64_t spool_kept(const struct sbx_job *job)
+{
+	return job->spool_fd < 0 || job->spool_dropped ? 0 : job->spooled - job->spool_from;
+}
+
+/* Tells how much all logs take with @bytes more. */
+static uint64_t spool_count(struct sbx_jobs *jobs, int64_t bytes)
+{
+	return sbx_statedir_logs_grew(sbx_session_statedir(jobs->session), bytes);
+}
+
+void job_spool_open_locked(struct sbx_job *job)
+{
+	struct sbx_jobs *jobs = job->jobs;
+	g_autofree char *name = spool_name(job, "log");
+	struct stat st;
+
+	if (job->spool_fd >= 0)
+		return;
+	if (jobs->spool_dirfd >= 0)
+		job->spool_fd = openat(jobs->spool_dirfd, name,
+				       O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+	/* Without a directory the log lives as long as the mount. */
+	if (job->spool_fd < 0)
+		job->spool_fd = memfd_create("sbxfs-job", MFD_CLOEXEC);
+	/* A log without an id of its own may be another's: fetched anew. */
+	if (!job->op[0])
+		(void)!ftruncate(job->spool_fd, 0);
+	if (fstat(job->spool_fd, &st) == 0 && !job->spooled) {
+		size_t n = (size_t)MIN(st.st_size, (off_t)sizeof(job->tail));
+
+		job->spooled = (uint64_t)st.st_size;
+		spool_count(jobs, st.st_size);
+		(void)!pread(job->spool_fd, job->tail + sizeof(job->tail) - n, n,
+			     st.st_size - (off_t)n);
+	}
+}
+
+void job_spool_close(struct sbx_job *job)
+{
+	if (job->spool_fd < 0)
+		return;
+	spool_count(job->jobs, -(int64_t)spool_kept(job));
+	close(job->spool_fd);
+	job->spool_fd = -1;
+}
+
+void job_spool_unname_locked(struct sbx_job *job)
+{
+	if (job->jobs->spool_dirfd < 0)
+		return;
+	for (size_t i = 0; i < G_N_ELEMENTS(suffixes); i++) {
+		g_autofree char *name = spool_name(job, suffixes[i]);
+
+		(void)unlinkat(job->jobs->spool_dirfd, name, 0);
+	}
+}
+
+/* Nothing of it is kept, now and later. */
+static void spool_drop_locked(struct sbx_job *job)
+{
+	spool_count(job->jobs, -(int64_t)spool_kept(job));
+	job->spool_dropped = true;
+	(void)!ftruncate(job->spool_fd, 0);
+}
+
+/* Its first @bytes make room. What is not whole is of no use to a later mount. */
+static void spool_shorten_locked(struct sbx_job *job, uint64_t bytes)
+{
+	off_t from = (off_t)(job->spool_from + bytes);
+
+	job_spool_unname_locked(job);
+	if (fallocate(job->spool_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, from) < 0) {
+		spool_drop_locked(job);
+		return;
+	}
+	job->spool_from = (uint64_t)from;
+	spool_count(job->jobs, -(int64_t)bytes);
+}
+
+/* The longest of those kept; NULL: none. */
+static struct sbx_job *spools_longest_locked(struct sbx_jobs *jobs)
+{
+	struct sbx_job *longest = NULL;
+	GHashTableIter iter;
+	void *value;
+
+	g_hash_table_iter_init(&iter, jobs->by_id);
+	while (g_hash_table_iter_next(&iter, NULL, &value))
+		if (spool_kept(value) > (longest ? spool_kept(longest) : 0))
+			longest = value;
+	return longest;
+}
+
+void jobs_spool_bound_locked(struct sbx_jobs *jobs)
+{
+	const uint64_t bound = jobs->options.log_bytes;
+	struct sbx_job *longest;
+	GHashTableIter iter;
+	uint64_t total;
+	void *value;
+
+	g_hash_table_iter_init(&iter, jobs->by_id);
+	while (spool_count(jobs, 0) > bound && g_hash_table_iter_next(&iter, NULL, &value)) {
+		struct sbx_job *job = value;
+
+		if (sbx_job_state_is_final(job->state) && spool_kept(job) &&
+		    job->reader_until_ms <= sbx_clock_ms())
+			spool_drop_locked(job);
+	}
+	while ((total = spool_count(jobs, 0)) > bound && (longest = spools_longest_locked(jobs)))
+		spool_shorten_locked(longest,
+				     MIN(spool_kept(longest), total - bound + bound / SPARE_PART));
+}
+
+void job_spool_append_locked(struct sbx_job *job, const void *data, size_t len)
+{
+	if (!job->spool_dropped && sbx_local_write(job->spool_fd, data, len, job->spooled) < 0) {
+		spool_drop_locked(job);
+		sbx_errlog_note(sbx_session_errors(job->jobs->session), "jobs", job->id, -ENOSPC,
+				"the cache can't hold its log, which is read from the sandbox");
+	}
+	job->spooled += len;
+	if (!job->spool_dropped)
+		spool_count(job->jobs, (int64_t)len);
+}
+
+bool job_spool_has_locked(const struct sbx_job *job, uint64_t offset)
+{
+	return job->spool_fd >= 0 && !job->spool_dropped && offset >= job->spool_from;
+}
+
+void job_spool_save_end_locked(struct sbx_job *job)
+{
+	struct sbx_jobs *jobs = job->jobs;
+	g_autofree char *name = spool_name(job, "end");
+	g_autofree char *text = NULL;
+
+	if (jobs->spool_dirfd < 0 || !job->op[0] || !job_spool_has_locked(job, 0))
+		return;
+	text = g_strdup_printf("%d %d %d %" G_GINT64_FORMAT " %" G_GUINT64_FORMAT " %u\n%s\n%s\n%s",
+			       (int)job->ended_state, job->has_exit_code, job->exit_code,
+			       job->ended_ms, job->remote_bytes, job->left, job->dir, job->op,
+			       job->meta ? job->meta : "");
+	(void)sbx_statedir_replace(jobs->spool_dirfd, name, text, strlen(text));
+}
+
+static void load_end(struct sbx_jobs *jobs, const char *name)
+{
+	g_autofree char *text = NULL;
+	g_auto(GStrv) lines = NULL;
+	g_autofree char *id = NULL;
+	int state, has_exit, code;
+	int64_t ended_ms;
+	uint64_t bytes;
+	unsigned int left;
+	struct sbx_job *job;
+	char *dot;
+
+	if (sbx_statedir_read(jobs->spool_dirfd, name, END_BYTES_MAX, &text, NULL) < 0)
+		return;
+	lines = g_strsplit(text, "\n", 4);
+	if (g_strv_length(lines) != 4 ||
+	    sscanf(lines[0], "%d %d %d %" G_GINT64_FORMAT " %" G_GUINT64_FORMAT " %u", &state,
+		   &has_exit, &code, &ended_ms, &bytes, &left) != 6 ||
+	    state < SBX_JOB_EXITED || state > SBX_JOB_CRASHED)
+		return;
+	dot = g_strrstr(name, lines[2]);
+	if (!dot || dot <= name)
+		return;
+	id = g_strndup(name, (size_t)(dot - name - 1));
+	if (!sbx_job_id_is_valid(id) || g_hash_table_lookup(jobs->by_id, id))
+		return;
+	pthread_mutex_lock(&jobs->lock);
+	job = job_new_locked(jobs, id, lines[1], lines[2]);
+	job->ended = true;
+	job->ended_state = job->state = (enum sbx_job_state)state;
+	job->has_exit_code = has_exit;
+	job->exit_code = code;
+	job->ended_ms = ended_ms;
+	job->remote_bytes = bytes;
+	job->left = left;
+	job_spool_open_locked(job);
+	job_take_record_locked(job, &(struct sbx_job_record){ .meta = lines[3] });
+	pthread_mutex_unlock(&jobs->lock);
+	sbx_job_unref(job);
+}
+
+/* What earlier mounts left, of whatever session ----------------------------------------------- */
+
+struct left_log {
+	char *path; /* below the directory of all sessions', without its suffix */
+	uint64_t bytes;
+	int64_t used_ns;
+};
+
+static void left_log_clear(void *data)
+{
+	g_free(((struct left_log *)data)->path);
+}
+
+static gint left_log_older(gconstpointer a, gconstpointer b)
+{
+	const struct left_log *left = a, *right = b;
+
+	return (left->used_ns > right->used_ns) - (left->used_ns < right->used_ns);
+}
+
+/* Adds those of the session @tag. */
+static void left_logs_of(int dirfd, const char *tag, GArray *logs)
+{
+	int fd = openat(dirfd, tag, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	DIR *dir = fd >= 0 ? sbx_local_opendir(fd) : NULL;
+	struct dirent *entry;
+
+	while (dir && (entry = readdir(dir))) {
+		struct left_log log;
+		struct stat st;
+
+		if (!g_str_has_suffix(entry->d_name, ".log") ||
+		    fstatat(fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+			continue;
+		log.path = g_strdup_printf("%s/%.*s", tag, (int)strlen(entry->d_name) - 4,
+					   entry->d_name);
+		log.bytes = (uint64_t)st.st_blocks * 512;
+		log.used_ns = st.st_mtim.tv_sec * (int64_t)1000000000 + st.st_mtim.tv_nsec;
+		g_array_append_val(logs, log);
+	}
+	if (dir)
+		closedir(dir);
+	if (fd >= 0)
+		close(fd);
+}
+
+/* Removes the oldest beyond the bound. Whoever has one open keeps it. */
+static void left_logs_bound(struct sbx_jobs *jobs)
+{
+	g_autoptr(GArray) logs = g_array_new(FALSE, FALSE, sizeof(struct left_log));
+	int dirfd =
+		sbx_statedir_cache_opendir(sbx_session_statedir(jobs->session), SPOOL_DIRECTORY);
+	DIR *dir = dirfd >= 0 ? sbx_local_opendir(dirfd) : NULL;
+	struct dirent *entry;
+	uint64_t total = 0;
+
+	g_array_set_clear_func(logs, left_log_clear);
+	while (dir && (entry = readdir(dir)))
+		if (entry->d_name[0] != '.')
+			left_logs_of(dirfd, entry->d_name, logs);
+	if (dir)
+		closedir(dir);
+	g_array_sort(logs, left_log_older);
+	for (guint i = 0; i < logs->len; i++)
+		total += g_array_index(logs, struct left_log, i).bytes;
+	for (guint i = 0; i < logs->len && total > jobs->options.log_bytes; i++) {
+		const struct left_log *log = &g_array_index(logs, struct left_log, i);
+
+		for (size_t j = 0; j < G_N_ELEMENTS(suffixes); j++) {
+			g_autofree char *path = g_strdup_printf("%s.%s", log->path, suffixes[j]);
+
+			(void)unlinkat(dirfd, path, 0);
+		}
+		total -= log->bytes;
+	}
+	if (dirfd >= 0)
+		close(dirfd);
+}
+
+void jobs_spool_open(struct sbx_jobs *jobs)
+{
+	g_autofree char *relative =
+		g_strdup_printf("%s/%s", SPOOL_DIRECTORY, sbx_session_tag(jobs->session));
+	struct dirent *entry;
+	DIR *dir;
+
+	left_logs_bound(jobs);
+	jobs->spool_dirfd =
+		sbx_statedir_cache_opendir(sbx_session_statedir(jobs->session), relative);
+	if (jobs->spool_dirfd < 0)
+		return;
+	dir = sbx_local_opendir(jobs->spool_dirfd);
+	while (dir && (entry = readdir(dir)))
+		if (g_str_has_suffix(entry->d_name, ".end"))
+			load_end(jobs, entry->d_name);
+	if (dir)
+		closedir(dir);
+}
