@@ -11,6 +11,7 @@
 #include <cmocka.h>
 #include <glib.h>
 
+#include "client/call.h"
 #include "client/errlog.h"
 #include "client/provider.h"
 #include "client/workspace/names.h"
@@ -185,6 +186,38 @@ static void test_ttl_zero_asks(void **state)
 	assert_int_equal(
 		sbx_names_stat(f.names, &f.rig.call, "f", SBX_STAT_CACHED, &attr, NULL, NULL), 0);
 	assert_int_equal(rig_requests(&f.rig, NULL) - before, 5);
+	close_all(&f);
+}
+
+/* What other requests have shown on their way counts, but for what has no name here. */
+static void test_seen(void **state)
+{
+	struct fixture f;
+	struct sbx_attr attr;
+	struct sbx_attr seen;
+	size_t before;
+
+	open_with(&f, tools_args(state), 60000);
+	rig_sh(&f.rig, "mkdir d; echo 1 > d/f");
+	assert_int_equal(stat_path(&f, "d/f", &seen), 0);
+	before = rig_requests(&f.rig, NULL);
+	seen.size = 77;
+	sbx_names_saw(f.names, "d/f", &seen, sbx_clock_ms());
+	assert_int_equal(stat_path(&f, "d/f", &attr), 0);
+	assert_int_equal(attr.size, 77);
+	/* Held open by who looked, while the name was given to another. */
+	seen.size = 99;
+	seen.nlink = 0;
+	sbx_names_saw(f.names, "d/f", &seen, sbx_clock_ms());
+	assert_int_equal(stat_path(&f, "d/f", &attr), 0);
+	assert_int_equal(attr.size, 77);
+	seen.nlink = 1;
+	sbx_names_saw(f.names, ".sbxfs/held/x", &seen, sbx_clock_ms());
+	assert_lists(&f, "", "d");
+	assert_lists(&f, "d", "f");
+	sbx_names_saw(f.names, "d/f", NULL, sbx_clock_ms());
+	assert_int_equal(stat_path(&f, "d/f", NULL), -ENOENT);
+	assert_int_equal(rig_requests(&f.rig, NULL) - before, 0);
 	close_all(&f);
 }
 
@@ -619,6 +652,7 @@ int main(int argc, char **argv)
 		BOTH_TOOLS(test_tree),
 		BOTH_TOOLS(test_revalidation),
 		BOTH_TOOLS(test_ttl_zero_asks),
+		BOTH_TOOLS(test_seen),
 		BOTH_TOOLS(test_mutations),
 		cmocka_unit_test(test_callers_share_requests),
 		cmocka_unit_test(test_beside_a_slow_request),
