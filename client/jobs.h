@@ -11,9 +11,9 @@
  * new in the logs of those jobs that somebody reads, and whether they have ended: 250 ms after
  * bytes came, longer when silent, up to 5 s, at once for a new reader, not at all when nobody has
  * read for 15 s or all have ended. What came is spooled in the cache directory, so each byte is
- * fetched once; the spool of an ended job is read when the session has gone. What does not fit there
- * is read from the sandbox: the logs of ended jobs that nobody reads, then the beginnings of long
- * ones, the ends of which are what is followed.
+ * fetched once; the spool of an ended job is read when the session has gone. What does not fit
+ * there is read from the sandbox: the logs of ended jobs that nobody reads, then the beginnings of
+ * long ones, the ends of which are what is followed.
  *
  * What is shown never goes back: the log only grows, an offset stays valid. While a job runs its
  * visible size ends on a whole UTF-8 character (at most 3 bytes are held back until more comes).

@@ -1,6 +1,7 @@
 /*
  * jobs_impl - what jobs.c (the table and what is asked of a job), jobs_follow.c (the poll) and
- * jobs_spool.c (what is kept of a log) share. Nobody else includes it. Locking: jobs.h; `_locked` means jobs->lock.
+ * jobs_spool.c (what is kept of a log) share. Nobody else includes it. Locking: jobs.h; `_locked`
+ * means jobs->lock.
  */
 #ifndef SBX_CLIENT_JOBS_IMPL_H
 #define SBX_CLIENT_JOBS_IMPL_H
