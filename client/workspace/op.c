@@ -140,7 +140,8 @@ size_t sbx_op_setattr(const struct sbx_setattr *change, const char *path,
 		ret_ops[n++] =
 			(struct sbx_op){ .kind = SBX_DO_TRUNCATE, .size = change->size_bytes };
 	if (change->set & SBX_SET_MODE)
-		ret_ops[n++] = (struct sbx_op){ .kind = SBX_DO_CHMOD, .mode = change->mode & 0777 };
+		ret_ops[n++] =
+			(struct sbx_op){ .kind = SBX_DO_CHMOD, .mode = change->mode & 07777 };
 	if (change->set & times)
 		ret_ops[n++] = (struct sbx_op){
 			.kind = SBX_DO_UTIMENS,

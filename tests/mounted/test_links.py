@@ -250,5 +250,10 @@ def test_what_is_no_file_is_inert(place):
     for mode in (0o4755, 0o2755):
         with pytest.raises(PermissionError):
             os.chmod(place.fs / "suid", mode)
+    # On a directory, as tar, cp -a and git init --shared do it.
+    for mode in (0o2775, 0o1777, 0o3750, 0o755):
+        os.chmod(place.fs / "sticky", mode)
+        assert os.stat(place.fs / "sticky").st_mode & 0o7777 == mode & 0o777
+        assert os.stat(place.root / "sticky").st_mode & 0o7777 == mode
     with pytest.raises(PermissionError):
         os.mknod(place.fs / "device", stat.S_IFCHR | 0o600, os.makedev(1, 3))
