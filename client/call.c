@@ -165,12 +165,11 @@ static void wait_wake(void *arg)
 	pthread_mutex_unlock(wait->lock);
 }
 
-int sbx_wait_begin(struct sbx_wait *wait, const struct sbx_call *call, pthread_cond_t *cond,
-		   pthread_mutex_t *lock)
+/* The stall limit counts from now. */
+static void wait_anew(struct sbx_wait *wait)
 {
-	wait->call = call;
-	wait->cond = cond;
-	wait->lock = lock;
+	const struct sbx_call *call = wait->call;
+
 	wait->until_ms = call->deadline_ms;
 	if (call->stall_timeout_ms > 0) {
 		int64_t stall_ms = sbx_clock_ms() + call->stall_timeout_ms;
@@ -178,6 +177,16 @@ int sbx_wait_begin(struct sbx_wait *wait, const struct sbx_call *call, pthread_c
 		if (wait->until_ms == 0 || stall_ms < wait->until_ms)
 			wait->until_ms = stall_ms;
 	}
+}
+
+int sbx_wait_begin(struct sbx_wait *wait, const struct sbx_call *call, pthread_cond_t *cond,
+		   pthread_mutex_t *lock)
+{
+	wait->call = call;
+	wait->cond = cond;
+	wait->lock = lock;
+	wait->moving = false;
+	wait_anew(wait);
 	return sbx_cancel_hook_add(call->cancel, &wait->hook, wait_wake, wait);
 }
 
@@ -197,6 +206,23 @@ int sbx_wait_for(struct sbx_wait *wait)
 			return -ETIMEDOUT;
 	}
 	return sbx_cancel_fired(wait->call->cancel) ? -EINTR : 0;
+}
+
+int sbx_wait_moving(struct sbx_wait *wait, const uint64_t *moves)
+{
+	int r;
+
+	if (!wait->moving) {
+		wait->moving = true;
+		wait->moves = *moves;
+	}
+	r = sbx_wait_for(wait);
+	if (wait->moves == *moves)
+		return r;
+	wait->moves = *moves;
+	wait_anew(wait);
+	/* Past the deadline the next wait says so. */
+	return r == -ETIMEDOUT ? 0 : r;
 }
 
 void sbx_wait_end(struct sbx_wait *wait)

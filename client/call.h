@@ -95,6 +95,10 @@ struct sbx_call {
 	int64_t stall_timeout_ms; /* longest time without progress; 0: no limit */
 	int64_t deadline_ms; /* sbx_clock_ms() past which it fails; 0: none */
 	struct sbx_failure *failure; /* NULL: not wanted. Untouched on success */
+	/* Bytes of its request crossed the wire, either way: told in the request's thread, for
+	 * those who wait for what it brings (sbx_wait_moving()). NULL: nobody does. */
+	void (*moved)(void *arg);
+	void *moved_arg;
 	bool background; /* no program waits for it: it is not a use that keeps a session awake */
 	bool no_wake; /* a session that is asleep is left so: -ESTALE */
 	bool mending; /* part of what revives a session: goes on while others wait for that */
@@ -129,12 +133,18 @@ int sbx_call_sleep(const struct sbx_call *call, int64_t ms);
  *
  * sbx_wait_for() returns 0 after any wakeup, -EINTR when the token fired, -ETIMEDOUT when
  * stall_timeout_ms have passed since sbx_wait_begin() or the deadline has come.
+ *
+ * sbx_wait_moving() - the same, for what a request of another thread brings: stall_timeout_ms begin
+ * anew with each change of *@moves, which that thread counts up under the lock as its request gets
+ * on. The same @moves each time.
  */
 struct sbx_wait {
 	const struct sbx_call *call;
 	pthread_cond_t *cond;
 	pthread_mutex_t *lock;
 	int64_t until_ms; /* 0: for ever */
+	uint64_t moves; /* as they were when until_ms was set */
+	bool moving; /* moves are known */
 	struct sbx_cancel_hook hook;
 };
 
@@ -142,6 +152,7 @@ int sbx_cond_init(pthread_cond_t *cond);
 int sbx_wait_begin(struct sbx_wait *wait, const struct sbx_call *call, pthread_cond_t *cond,
 		   pthread_mutex_t *lock);
 int sbx_wait_for(struct sbx_wait *wait);
+int sbx_wait_moving(struct sbx_wait *wait, const uint64_t *moves);
 void sbx_wait_end(struct sbx_wait *wait);
 
 /*

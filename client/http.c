@@ -3,9 +3,13 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <curl/curl.h>
 #include <glib.h>
+#include <linux/sockios.h>
 
 #include "client/endpoint.h"
 #include "client/errmap.h"
@@ -18,7 +22,6 @@
 #define IDLE_MAX_MS 4000
 
 #define HEADERS_MAX	    (256 * 1024)
-#define ERROR_BODY_MAX	    (64 * 1024)
 #define DOWNLOAD_BUFFER	    (512 * 1024)
 #define UPLOAD_BUFFER	    (2 * 1024 * 1024)
 #define UPLOAD_BUFFER_SMALL (64 * 1024)
@@ -27,6 +30,7 @@
 struct http_conn {
 	CURL *easy;
 	CURLM *multi; /* of its own: so it can be woken alone */
+	int fd; /* the last that libcurl opened for it; -1: it was closed */
 	int64_t idle_since_ms;
 	struct http_conn *next; /* in pool->idle */
 };
@@ -57,10 +61,8 @@ struct transfer {
 	bool was_whole; /* all of it may have left on a connection that libcurl gave up */
 	bool reply_started;
 	bool begun; /* the body's beginning was looked at */
-	bool enough; /* of an error's body */
 	size_t header_bytes;
-	size_t reply_size; /* of the reply's buffer */
-	struct http_piece piece; /* on its way to the sink */
+	struct http_body body; /* of the answer */
 	char curl_text[CURL_ERROR_SIZE];
 };
 
@@ -79,6 +81,7 @@ static struct http_conn *conn_new(struct http_pool *pool)
 {
 	struct http_conn *conn = g_new0(struct http_conn, 1);
 
+	conn->fd = -1;
 	conn->easy = curl_easy_init();
 	conn->multi = curl_multi_init();
 	if (conn->easy == NULL || conn->multi == NULL) {
@@ -89,6 +92,25 @@ static struct http_conn *conn_new(struct http_pool *pool)
 	/* Survives curl_easy_reset(). */
 	curl_easy_setopt(conn->easy, CURLOPT_SHARE, pool->share);
 	return conn;
+}
+
+/* libcurl does not tell the socket of what is under way. */
+static curl_socket_t on_open_socket(void *arg, curlsocktype purpose, struct curl_sockaddr *address)
+{
+	struct http_conn *conn = arg;
+
+	(void)purpose;
+	conn->fd = socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+	return conn->fd;
+}
+
+static int on_close_socket(void *arg, curl_socket_t fd)
+{
+	struct http_conn *conn = arg;
+
+	if (conn->fd == fd)
+		conn->fd = -1;
+	return close(fd);
 }
 
 /* Takes those out of the idle list that were idle too long; the caller frees them unlocked. */
@@ -331,39 +353,6 @@ static const char *reply_header(const struct transfer *transfer, const char *nam
 	return header->value;
 }
 
-static bool is_success(const struct transfer *transfer)
-{
-	return transfer->attempt->reply.status / 100 == 2;
-}
-
-/* Makes room in the reply for @len more bytes and a NUL. */
-static int reserve_reply(struct transfer *transfer, size_t len)
-{
-	struct sbx_http_reply *reply = &transfer->attempt->reply;
-	size_t size = reply->body_len + len + 1;
-	char *body;
-
-	if (size <= transfer->reply_size)
-		return 0;
-	size = MAX(size, transfer->reply_size * 2);
-	body = realloc(reply->body, size);
-	if (body == NULL) {
-		http_attempt_fail(transfer->attempt, SBX_FAIL_LOCAL, -ENOMEM, "out of memory");
-		return -1;
-	}
-	reply->body = body;
-	transfer->reply_size = size;
-	return 0;
-}
-
-/* What the sink said. */
-static int sink_taken(struct transfer *transfer, int r)
-{
-	if (r < 0)
-		http_attempt_fail(transfer->attempt, SBX_FAIL_LOCAL, r, "the answer was not taken");
-	return r;
-}
-
 /* Before the first byte of the body, also of an empty one. */
 static int begin_body(struct transfer *transfer)
 {
@@ -372,13 +361,12 @@ static int begin_body(struct transfer *transfer)
 	curl_off_t length = -1;
 	int64_t offset = 0;
 	long status = 0;
-	int r = 0;
 
 	transfer->begun = true;
 	curl_easy_getinfo(transfer->conn->easy, CURLINFO_RESPONSE_CODE, &status);
 	curl_easy_getinfo(transfer->conn->easy, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &length);
 	attempt->reply.status = (int)status;
-	if (!is_success(transfer))
+	if (!http_attempt_succeeded(attempt))
 		return 0;
 	if (length < 0 && reply_header(transfer, "Transfer-Encoding") == NULL) {
 		/* It ends with the connection, so a short one could not be told. */
@@ -393,56 +381,17 @@ static int begin_body(struct transfer *transfer)
 			return -1;
 		}
 	}
-	if (request->sink != NULL) {
-		if (request->sink->begin != NULL)
-			r = request->sink->begin(request->sink->arg, offset, length);
-		return sink_taken(transfer, r);
-	}
-	if (length > 0) {
-		if ((uint64_t)length > request->max_reply_bytes) {
-			http_attempt_fail(attempt, SBX_FAIL_FOREIGN, -EFBIG,
-					  "the answer is too big");
-			return -1;
-		}
-		return reserve_reply(transfer, (size_t)length);
-	}
-	return 0;
-}
-
-static int keep_body(struct transfer *transfer, const char *data, size_t len)
-{
-	struct sbx_http_reply *reply = &transfer->attempt->reply;
-	size_t max = is_success(transfer) ? transfer->request->max_reply_bytes : ERROR_BODY_MAX;
-
-	if (len > max - reply->body_len) {
-		if (is_success(transfer)) {
-			http_attempt_fail(transfer->attempt, SBX_FAIL_FOREIGN, -EFBIG,
-					  "the answer is too big");
-			return -1;
-		}
-		len = max - reply->body_len;
-		transfer->enough = true;
-	}
-	if (reserve_reply(transfer, len) < 0)
-		return -1;
-	memcpy(reply->body + reply->body_len, data, len);
-	reply->body_len += len;
-	reply->body[reply->body_len] = '\0';
-	return transfer->enough ? -1 : 0;
+	return http_body_begin(&transfer->body, attempt, offset, length);
 }
 
 static size_t on_write(char *data, size_t size, size_t count, void *arg)
 {
 	struct transfer *transfer = arg;
-	const struct sbx_sink *sink = transfer->request->sink;
 	size_t len = size * count;
 
 	if (!transfer->begun && begin_body(transfer) < 0)
 		return 0;
-	if (sink == NULL || !is_success(transfer))
-		return keep_body(transfer, data, len) < 0 ? 0 : len;
-	return sink_taken(transfer, http_piece_add(&transfer->piece, sink, data, len)) < 0 ? 0
-											   : len;
+	return http_body_take(&transfer->body, transfer->attempt, data, len) < 0 ? 0 : len;
 }
 
 /* --- one attempt --- */
@@ -504,6 +453,10 @@ static void set_common(struct transfer *transfer, const struct http_pool *pool,
 	curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, (long)connect_ms);
 	/* libcurl compares whole seconds with "greater than". */
 	curl_easy_setopt(easy, CURLOPT_MAXAGE_CONN, (long)(IDLE_MAX_MS / 1000 - 1));
+	curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, on_open_socket);
+	curl_easy_setopt(easy, CURLOPT_OPENSOCKETDATA, transfer->conn);
+	curl_easy_setopt(easy, CURLOPT_CLOSESOCKETFUNCTION, on_close_socket);
+	curl_easy_setopt(easy, CURLOPT_CLOSESOCKETDATA, transfer->conn);
 	curl_easy_setopt(easy, CURLOPT_TCP_NODELAY, 1L);
 	curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1L);
 	curl_easy_setopt(easy, CURLOPT_BUFFERSIZE, (long)DOWNLOAD_BUFFER);
@@ -598,6 +551,16 @@ static void wake_multi(void *arg)
 	curl_multi_wakeup(arg);
 }
 
+/* Bytes that the system has taken over, and the other side has not: on a slow line that is much,
+ * for long. */
+static int64_t queued_bytes(const struct transfer *transfer)
+{
+	int fd = transfer->conn->fd;
+	int queued;
+
+	return fd >= 0 && ioctl(fd, SIOCOUTQ, &queued) == 0 ? queued : 0;
+}
+
 /* Bytes that crossed the wire, either way: its change is progress. */
 static int64_t moved_bytes(const struct transfer *transfer)
 {
@@ -605,7 +568,8 @@ static int64_t moved_bytes(const struct transfer *transfer)
 	curl_off_t down = 0;
 
 	curl_easy_getinfo(easy, CURLINFO_SIZE_DOWNLOAD_T, &down);
-	return sent_bytes(transfer) + down + (int64_t)transfer->header_bytes;
+	return sent_bytes(transfer) - queued_bytes(transfer) + down +
+	       (int64_t)transfer->header_bytes;
 }
 
 /*
@@ -632,8 +596,7 @@ static bool drive(struct transfer *transfer, const struct sbx_call *call, CURLco
 			http_attempt_fail(attempt, SBX_FAIL_LOCAL, -EIO, "libcurl failed");
 			return false;
 		}
-		if (sink_taken(transfer, http_piece_end(&transfer->piece, attempt->request->sink)) <
-		    0)
+		if (http_body_flush(&transfer->body, attempt) < 0)
 			return false;
 		now_ms = sbx_clock_ms();
 		moved = moved_bytes(transfer);
@@ -642,6 +605,8 @@ static bool drive(struct transfer *transfer, const struct sbx_call *call, CURLco
 			attempt->since_ms = now_ms;
 			if (attempt->progress_ms != NULL)
 				atomic_store(attempt->progress_ms, now_ms);
+			if (call->moved != NULL)
+				call->moved(call->moved_arg);
 		}
 		while ((msg = curl_multi_info_read(multi, &left)) != NULL) {
 			if (msg->msg == CURLMSG_DONE) {
@@ -698,7 +663,7 @@ static void judge(struct transfer *transfer, CURLcode code)
 	if (code == CURLE_OK) {
 		if (!transfer->begun)
 			(void)begin_body(transfer);
-	} else if (!transfer->enough) {
+	} else if (!transfer->body.enough) {
 		enum sbx_fail_kind kind = kind_of(code, attempt->facts.connected);
 
 		const char *text = *transfer->curl_text != '\0' ? transfer->curl_text
@@ -763,7 +728,7 @@ void http_attempt_run(struct sbx_http *http, const struct sbx_call *call,
 		conn_give_back(http->pool, transfer.conn);
 	else
 		conn_free(transfer.conn);
-	http_piece_clear(&transfer.piece);
+	http_body_clear(&transfer.body);
 	free_headers(headers);
 	if (attempt->kind != SBX_FAIL_NONE)
 		sbx_http_reply_clear(&attempt->reply);

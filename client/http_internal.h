@@ -1,7 +1,7 @@
 /*
  * What the files of the http module have of each other; for nobody else. client/http.c makes one
  * attempt at a request with libcurl, client/http_run.c decides how many and tells what went wrong,
- * client/http_lane.c shares out the places, client/http_piece.c gathers what a sink is given,
+ * client/http_lane.c shares out the places, client/http_body.c keeps or hands on what comes,
  * client/http_detach.c runs what nobody waits for.
  */
 #ifndef SBX_CLIENT_HTTP_INTERNAL_H
@@ -65,25 +65,36 @@ void http_pool_free(struct http_pool *pool); /* NULL is allowed */
 void http_pool_expire(struct http_pool *pool);
 uint32_t http_pool_idle(struct http_pool *pool);
 
-/* --- client/http_piece.c --- */
+/* --- client/http_body.c --- */
 
 /*
- * Of an answer's body, on its way to the sink: libcurl hands on 16 KiB at a time, a sink is given
- * together what has come at once. {0} to begin with.
+ * An answer's body as it comes: kept in the attempt's reply, or on its way to the sink. libcurl
+ * hands on 16 KiB at a time; a sink is given together what has come at once. {0} to begin with.
+ *
+ * What returns -1 has noted in the attempt why it failed, or has enough of an error's body.
  */
-struct http_piece {
-	char *data; /* NULL: nothing came yet */
-	size_t len;
+struct http_body {
+	size_t room; /* in the reply's buffer */
+	bool enough; /* of an error's body: what follows is not wanted */
+	char *piece; /* NULL: nothing came yet */
+	size_t piece_len;
 };
 
-/* May call the sink. 0, -ENOMEM, or what the sink returned, for which nothing is kept. */
-int http_piece_add(struct http_piece *piece, const struct sbx_sink *sink, const char *data,
+/* Before the first byte of a success; @offset, @length (-1: not known): of what comes. */
+int http_body_begin(struct http_body *body, struct http_attempt *attempt, int64_t offset,
+		    int64_t length);
+int http_body_take(struct http_body *body, struct http_attempt *attempt, const char *data,
 		   size_t len);
-/* Hands on what there is. 0, or what the sink returned. */
-int http_piece_end(struct http_piece *piece, const struct sbx_sink *sink);
-void http_piece_clear(struct http_piece *piece);
+/* Hands on what waits. */
+int http_body_flush(struct http_body *body, struct http_attempt *attempt);
+void http_body_clear(struct http_body *body);
 
 /* --- client/http_run.c --- */
+
+static inline bool http_attempt_succeeded(const struct http_attempt *attempt)
+{
+	return attempt->reply.status / 100 == 2;
+}
 
 /* Notes why it failed. The first reason counts: what follows is its consequence. */
 void http_attempt_fail(struct http_attempt *attempt, enum sbx_fail_kind kind, int error,

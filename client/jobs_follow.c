@@ -182,6 +182,15 @@ static bool poll_take_locked(struct sbx_jobs *jobs, struct sbx_job **polled,
 
 static void poll_schedule_locked(struct sbx_jobs *jobs, int64_t delay_ms);
 
+static void poll_moved(void *arg)
+{
+	struct sbx_jobs *jobs = arg;
+
+	pthread_mutex_lock(&jobs->lock);
+	jobs->poll_moves++;
+	pthread_mutex_unlock(&jobs->lock);
+}
+
 /* Sends one poll of what is due. False: nothing was. Runs without the lock; jobs->polling is
  * ours. */
 static bool poll_once(struct sbx_jobs *jobs)
@@ -190,7 +199,9 @@ static bool poll_once(struct sbx_jobs *jobs)
 	struct sbx_job *polled[POLL_ITEMS_MAX];
 	struct sbx_call call = { .cancel = jobs->cancel,
 				 .stall_timeout_ms = sbx_session_options(jobs->session)->timeout_ms,
-				 .background = true };
+				 .background = true,
+				 .moved = poll_moved,
+				 .moved_arg = jobs };
 	struct sbx_exec_result result = { 0 };
 	struct sbx_exec_spec spec = { .env = sbx_program_environment(), .repeatable = true };
 	char nonce[SBX_NONCE_CHARS + 1];
@@ -369,7 +380,7 @@ int sbx_job_look(struct sbx_job *job, const struct sbx_call *call)
 
 		if (!jobs->polling)
 			jobs_poll_now_locked(jobs);
-		r = sbx_wait_for(&wait);
+		r = sbx_wait_moving(&wait, &jobs->poll_moves);
 		if (r == 0 && !jobs->polling && job->polled_ms == polled_ms &&
 		    jobs->poll_result < 0)
 			r = jobs->poll_result;
@@ -481,7 +492,7 @@ ssize_t sbx_job_read(struct sbx_job *job, const struct sbx_call *call, void *buf
 		job->wants_bytes = true;
 		if (!jobs->polling)
 			jobs_poll_now_locked(jobs);
-		r = sbx_wait_for(&wait);
+		r = sbx_wait_moving(&wait, &jobs->poll_moves);
 		if (r == 0 && !jobs->polling && job->spooled == spooled && jobs->poll_result < 0)
 			r = jobs->poll_result;
 		/* It was asked for, and did not come. */

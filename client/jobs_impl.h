@@ -95,6 +95,7 @@ struct sbx_jobs {
 
 	bool polling;
 	bool poll_again; /* at once after the one under way */
+	uint64_t poll_moves; /* counts as polls get on */
 	uint64_t poll_serial; /* a delayed poll of another serial is stale */
 	int64_t interval_ms;
 	int poll_result;

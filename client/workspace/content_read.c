@@ -65,12 +65,22 @@ static int content_store_proven_locked(struct sbx_content *content, const struct
 	return r;
 }
 
+static void content_moved(void *arg)
+{
+	struct sbx_content *content = arg;
+
+	pthread_mutex_lock(&content->lock);
+	content->moves++;
+	pthread_mutex_unlock(&content->lock);
+}
+
 /* Fetch [start, end) by pack; the window is marked wanted. Without the lock. */
 static int content_fetch_window(struct sbx_content *content, const struct sbx_call *call,
 				uint64_t start, uint64_t end)
 {
 	struct sbx_contents *contents = content->owner;
 	struct sbx_fetch_item item = { .offset = start, .len_bytes = end - start };
+	struct sbx_call own = *call;
 	g_autofree char *path = NULL;
 	int64_t clock_ns;
 	int64_t asked_ms;
@@ -83,8 +93,10 @@ static int content_fetch_window(struct sbx_content *content, const struct sbx_ca
 	if (r < 0)
 		return r;
 	item.path = path;
+	own.moved = content_moved;
+	own.moved_arg = content;
 	asked_ms = sbx_clock_ms();
-	r = sbx_fetch(contents->session, contents->names, call, &item, 1, end - start, false,
+	r = sbx_fetch(contents->session, contents->names, &own, &item, 1, end - start, false,
 		      &clock_ns);
 	if (r < 0)
 		return r;
@@ -260,22 +272,16 @@ static int content_step_locked(struct sbx_content *content, const struct sbx_cal
 		return -ESTALE;
 	if (content_is_coming_locked(content, missing)) {
 		const struct content_stream *stream = &content->stream;
-		uint64_t pos = stream->pos;
 
 		if (stream->running && !stream->proven && !stream->alone && !stream->looking &&
-		    pos > stream->start)
+		    stream->pos > stream->start)
 			return content_stream_prove_locked(content, call);
 		/* Those who were woken say anew what they wait for. */
 		content->wake_pos =
 			content->n_waiting > 0 ? MIN(content->wake_pos, gap->end) : gap->end;
 		content->n_waiting++;
-		r = sbx_wait_for(wait);
+		r = sbx_wait_moving(wait, &content->moves);
 		content->n_waiting--;
-		if (stream->pos != pos && wait->until_ms > 0) {
-			/* There is progress. */
-			wait->until_ms = sbx_clock_ms() + call->stall_timeout_ms;
-			r = r == -ETIMEDOUT ? 0 : r;
-		}
 		return r;
 	}
 	/* The stream that was waited for has failed. */

@@ -104,12 +104,10 @@ static ssize_t early_read_at(void *arg, void *buf, size_t len, int64_t offset)
 		pthread_cond_timedwait(&node->changed, &node->lock, &until);
 		early->waiting = false;
 	}
-	if (n > 0) {
+	if (n > 0)
 		early->pos = MAX(early->pos, (uint64_t)(offset + n));
-		node->progress++;
-	} else if (n < 0) {
+	else if (n < 0)
 		early->stop = true;
-	}
 	pthread_mutex_unlock(&node->lock);
 	return n;
 }
@@ -122,6 +120,8 @@ static int early_run(void *arg)
 	const struct sbx_source body = { -1, early_read_at, node };
 	struct sbx_call call = {
 		.stall_timeout_ms = sbx_session_options(files->session)->timeout_ms,
+		.moved = nfile_moved,
+		.moved_arg = node,
 	};
 	const struct sbx_probe_reply *probe;
 	int r;

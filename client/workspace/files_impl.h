@@ -84,7 +84,7 @@ struct sbx_node_file {
 	uint64_t attempt_seq; /* what the last one covered */
 	int attempt_error;
 	unsigned int n_waiting; /* for a publish */
-	uint64_t progress; /* grows while a publish gets on */
+	uint64_t moves; /* counts as a publish gets on */
 	bool failed; /* the last attempt failed: a retry is due */
 	unsigned int stat_run; /* publications caused by fstat since the file was opened */
 	struct early *early; /* an upload under way (early.h); NULL: none */
@@ -164,6 +164,8 @@ int files_publish_links(struct sbx_files *files, const struct sbx_call *call, co
 int publish_start(struct sbx_node_file *node);
 /* The same, and wait until all changes up to now are in the sandbox. Without locks. */
 int publish_wait(struct sbx_node_file *node, const struct sbx_call *call);
+/* sbx_call.moved, of what sends a node's bytes; @arg: the node. */
+void nfile_moved(void *arg);
 /* As publish_start(), and when an attempt is under way another after it. */
 int publish_after(struct sbx_node_file *node);
 

@@ -588,6 +588,21 @@ static int mutate_run(void *arg)
 
 /* Asking ----------------------------------------------------------------------------------- */
 
+/* Waits, and passes on to who waits for the caller that something gets on. */
+static int mutation_wait_locked(struct sbx_names *names, struct sbx_wait *wait,
+				const struct sbx_call *call)
+{
+	uint64_t moves = names->moves;
+	int r = sbx_wait_moving(wait, &names->moves);
+
+	if (call->moved && names->moves != moves) {
+		pthread_mutex_unlock(&names->lock);
+		call->moved(call->moved_arg);
+		pthread_mutex_lock(&names->lock);
+	}
+	return r;
+}
+
 int sbx_names_apply(struct sbx_names *names, const struct sbx_call *call, int64_t timeout_ms,
 		    const struct sbx_op *ops, size_t n_ops, struct sbx_op_result *ret_results)
 {
@@ -609,7 +624,7 @@ int sbx_names_apply(struct sbx_names *names, const struct sbx_call *call, int64_
 	g_queue_push_tail(&names->waiting, mutation);
 	r = sender_start_locked(names);
 	while (r == 0 && mutation->state != MUTATION_DONE)
-		r = sbx_wait_for(&wait);
+		r = mutation_wait_locked(names, &wait, call);
 	if (mutation->state == MUTATION_DONE)
 		r = mutation->error;
 	else if (mutation->state == MUTATION_WAITING && g_queue_remove(&names->waiting, mutation))

@@ -52,9 +52,24 @@ void names_check_epoch(struct sbx_names *names)
 	pthread_mutex_unlock(&names->lock);
 }
 
+static void names_moved(void *arg)
+{
+	struct sbx_names *names = arg;
+
+	pthread_mutex_lock(&names->lock);
+	names->moves++;
+	pthread_cond_broadcast(&names->changed);
+	pthread_mutex_unlock(&names->lock);
+}
+
 struct sbx_call names_own_call(struct sbx_names *names, int64_t timeout_ms)
 {
-	return (struct sbx_call){ .cancel = names->cancel, .stall_timeout_ms = timeout_ms };
+	return (struct sbx_call){
+		.cancel = names->cancel,
+		.stall_timeout_ms = timeout_ms,
+		.moved = names_moved,
+		.moved_arg = names,
+	};
 }
 
 int names_task_start_locked(struct sbx_names *names, int (*fn)(void *arg), void *arg)

@@ -72,6 +72,8 @@ struct sbx_names {
 	unsigned int n_holding; /* of them, until it is time for the next */
 	int64_t sent_us; /* when the last request was sent */
 
+	uint64_t moves; /* counts as requests of the pool's threads get on */
+
 	/* plain.c */
 	unsigned int n_plain; /* requests under way */
 

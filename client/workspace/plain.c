@@ -169,7 +169,7 @@ static int prefetch_all(struct sbx_names *names, const struct sbx_call *call, GP
 		prefetch->n_running++;
 	}
 	while (r == 0 && prefetch->n_running > 0)
-		r = sbx_wait_for(&wait);
+		r = sbx_wait_moving(&wait, &names->moves);
 	prefetch_unref_locked(prefetch);
 	pthread_mutex_unlock(&names->lock);
 	sbx_wait_end(&wait);

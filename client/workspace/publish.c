@@ -19,12 +19,12 @@ struct publishing {
 	char *path; /* as the node had it when this began */
 };
 
-static void publish_progress(void *arg)
+void nfile_moved(void *arg)
 {
-	struct sbx_node_file *node = ((struct publishing *)arg)->node;
+	struct sbx_node_file *node = arg;
 
 	pthread_mutex_lock(&node->lock);
-	node->progress++;
+	node->moves++;
 	pthread_mutex_unlock(&node->lock);
 }
 
@@ -308,13 +308,14 @@ static void publish_attempt(struct sbx_node_file *node)
 	struct sbx_files *files = node->files;
 	struct sbx_call call = {
 		.stall_timeout_ms = sbx_session_options(files->session)->timeout_ms,
+		.moved = nfile_moved,
+		.moved_arg = node,
 	};
 	struct publishing publishing = { .node = node };
 	struct sbx_sending sending = {
 		.session = files->session,
 		.names = files->names,
 		.mark = files->mark,
-		.progress = publish_progress,
 		.place_begin = publish_place_begin,
 		.place_end = publish_place_end,
 		.arg = &publishing,
@@ -438,7 +439,6 @@ int publish_wait(struct sbx_node_file *node, const struct sbx_call *call)
 	struct sbx_wait wait;
 	unsigned int begun_at = 0;
 	bool begun = false;
-	uint64_t progress;
 	uint64_t seq;
 	int r;
 
@@ -450,18 +450,10 @@ int publish_wait(struct sbx_node_file *node, const struct sbx_call *call)
 	}
 	pthread_mutex_lock(&node->lock);
 	seq = node->write_seq;
-	progress = node->progress;
 	node->n_waiting++;
 	while (r == 0 && nfile_is_unsent_locked(node) && node->sent_seq < seq) {
 		if (node->publishing || node->n_holds > 0) {
-			r = sbx_wait_for(&wait);
-			if (r == -ETIMEDOUT && node->progress != progress) {
-				wait.until_ms = sbx_clock_ms() + call->stall_timeout_ms;
-				if (call->deadline_ms > 0)
-					wait.until_ms = MIN(wait.until_ms, call->deadline_ms);
-				progress = node->progress;
-				r = 0;
-			}
+			r = sbx_wait_moving(&wait, &node->moves);
 		} else if (begun && node->attempts != begun_at && node->attempt_error < 0) {
 			/* One that was begun for this caller. */
 			r = node->attempt_error;
@@ -584,7 +576,7 @@ static int node_wait_while(struct sbx_node_file *node, const struct sbx_call *ca
 		return r;
 	pthread_mutex_lock(&node->lock);
 	while (r == 0 && condition_locked(node))
-		r = sbx_wait_for(&wait);
+		r = sbx_wait_moving(&wait, &node->moves);
 	pthread_mutex_unlock(&node->lock);
 	sbx_wait_end(&wait);
 	return r;

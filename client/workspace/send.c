@@ -98,7 +98,6 @@ static char *stage_name(const struct sbx_sending *sending)
 
 /* [start, start + len) of an upload as a body. */
 struct stage_source {
-	const struct sbx_sending *sending;
 	const struct sbx_upload *upload;
 	uint64_t start;
 	uint64_t len_bytes;
@@ -109,7 +108,6 @@ static ssize_t stage_read_at(void *arg, void *buf, size_t len, int64_t offset)
 	const struct stage_source *source = arg;
 	uint64_t left = source->len_bytes - MIN((uint64_t)offset, source->len_bytes);
 
-	source->sending->progress(source->sending->arg);
 	return sbx_upload_read(source->upload, buf, (size_t)MIN(len, left),
 			       source->start + (uint64_t)offset);
 }
@@ -118,7 +116,7 @@ static int stage_put(const struct sbx_sending *sending, const struct sbx_call *c
 		     const char *path, const struct sbx_upload *upload, uint64_t start,
 		     uint64_t len)
 {
-	struct stage_source source = { sending, upload, start, len };
+	struct stage_source source = { upload, start, len };
 	const struct sbx_source body = { (int64_t)len, stage_read_at, &source };
 
 	return sbx_session_put(sending->session, call, path, &body);

@@ -44,7 +44,6 @@ struct sbx_sending {
 	const char *stage; /* a staged file that has all of a whole view; NULL: none */
 	const char *opid; /* of the request that appends; NULL: nothing is appended */
 	bool asked_before; /* under that id */
-	void (*progress)(void *arg); /* bytes have gone */
 	/* Round each request that changes the path itself. begin() false: not now, -ECANCELED. */
 	bool (*place_begin)(void *arg);
 	void (*place_end)(void *arg);

@@ -66,6 +66,7 @@ struct small_files {
 	unsigned int n_guessed; /* since ahead was last changed */
 	unsigned int n_used; /* of these */
 	bool packs_well; /* what came last */
+	uint64_t moves; /* counts as requests get on */
 };
 
 static guint version_key_hash(gconstpointer key)
@@ -381,6 +382,15 @@ static void batch_sample(const struct sbx_fetch_item *items, size_t n_items, boo
 	*ret_packs = packed_bytes < sample->len / 2;
 }
 
+static void small_moved(void *arg)
+{
+	struct small_files *small = arg;
+
+	pthread_mutex_lock(&small->lock);
+	small->moves++;
+	pthread_mutex_unlock(&small->lock);
+}
+
 /* Ask for @flight and what is likely next. All of them are done when it returns. */
 static void small_ask(struct small_files *small, const struct sbx_call *call, struct flight *flight,
 		      const struct sbx_attr *attr, unsigned int ahead)
@@ -395,6 +405,7 @@ static void small_ask(struct small_files *small, const struct sbx_call *call, st
 	};
 	g_autofree struct sbx_fetch_item *items = NULL;
 	bool packs_well = __atomic_load_n(&small->packs_well, __ATOMIC_RELAXED);
+	struct sbx_call own = *call;
 	int64_t clock_ns = 0;
 	int r;
 
@@ -406,7 +417,9 @@ static void small_ask(struct small_files *small, const struct sbx_call *call, st
 		items[i].path = ((struct flight *)batch.flights->pdata[i])->path;
 		items[i].len_bytes = SBX_PACK_WHOLE;
 	}
-	r = sbx_fetch(contents->session, contents->names, call, items, batch.flights->len,
+	own.moved = small_moved;
+	own.moved_arg = small;
+	r = sbx_fetch(contents->session, contents->names, &own, items, batch.flights->len,
 		      AHEAD_BYTES + SBX_SMALL_BYTES, packs_well && batch.bytes >= SAMPLE_BYTES,
 		      &clock_ns);
 	batch_land(&batch, items, clock_ns, r);
@@ -482,7 +495,7 @@ static int flight_wait(struct small_files *small, const struct sbx_call *call,
 		return r;
 	pthread_mutex_lock(&small->lock);
 	while (r == 0 && !flight->done)
-		r = sbx_wait_for(&wait);
+		r = sbx_wait_moving(&wait, &small->moves);
 	if (flight->done)
 		r = 0;
 	pthread_mutex_unlock(&small->lock);

@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from sbxtest.slowline import SlowLine
 from sbxtest.timing import scale, wait_for
 
 MIB = 1 << 20
@@ -65,6 +66,98 @@ def test_what_comes_slowly_is_waited_for(start_place, options):
     assert (place.fs / "big").read_bytes() == data
     assert time.monotonic() - begun > 3
     assert place.errors() == ""
+
+
+@pytest.mark.parametrize("options", [[], ["exec=no"]], ids=["exec", "no-exec"])
+def test_what_goes_slowly_is_waited_for(start_sbxd, start_mount, options):
+    """A line takes several times the time-out for what the kernel has taken over long before."""
+    server = start_sbxd()
+    data = os.urandom(2 * MIB)
+    with SlowLine(server.port, 400_000) as line:
+        mount = start_mount(line.url, ["timeout=1", *options])
+        (mount / "dev1").mkdir()
+        begun = time.monotonic()
+        (mount / "dev1/fs/big").write_bytes(data)
+        took = time.monotonic() - begun
+        root = server.session_dir(mount.status("dev1")["id"])
+        assert (root / "big").read_bytes() == data
+        assert took > 4
+        assert (mount / "dev1/errors").read_text() == ""
+        # Once: nothing was sent anew.
+        puts = [record for record in server.log() if record.route == "fs"
+                and record.method == "PUT"]
+        assert len(puts) == 1 and puts[0].bytes_in < 2.1 * MIB
+
+
+def test_small_files_that_go_slowly(start_sbxd, start_mount):
+    """In a request that carries several, each of whose writers waits."""
+    server = start_sbxd()
+    data = {f"f{index}": os.urandom(40_000) for index in range(4)}
+    with SlowLine(server.port, 100_000) as line:
+        mount = start_mount(line.url, ["timeout=1"])
+        (mount / "dev1").mkdir()
+        assert os.listdir(mount / "dev1/fs") == []
+        threads = [threading.Thread(target=(mount / "dev1/fs" / name).write_bytes, args=(text,))
+                   for name, text in data.items()]
+        begun = time.monotonic()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert time.monotonic() - begun > 1.5
+        root = server.session_dir(mount.status("dev1")["id"])
+        assert {name: (root / name).read_bytes() for name in data} == data
+        assert (mount / "dev1/errors").read_text() == ""
+        assert mount.status("dev1")["pending_writes"].startswith("0 ")
+
+
+def test_names_that_come_slowly(start_place):
+    """All who wait for one listing, and for the bytes of small files, see that they come."""
+    place = start_place("gnu-host", ["timeout=1"])
+    text = os.urandom(100_000)
+    for index in range(200):
+        (place.root / f"{os.urandom(20).hex()}-{index}").touch()
+    (place.root / "small").write_bytes(text)
+    place.fresh()
+    place.server.set_faults("exec:*:trickle=10000")
+    found = []
+
+    def look():
+        found.append(len(os.listdir(place.fs)))
+
+    threads = [threading.Thread(target=look) for _ in range(3)]
+    begun = time.monotonic()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert time.monotonic() - begun > 1.5
+    assert found == [201] * 3
+    place.server.set_faults("exec:*:trickle=60000", "get:*:trickle=60000")
+    threads = [threading.Thread(target=lambda: found.append((place.fs / "small").read_bytes()))
+               for _ in range(3)]
+    begun = time.monotonic()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert time.monotonic() - begun > 1.2
+    assert found[3:] == [text] * 3
+    assert place.errors() == ""
+
+
+def test_an_upload_that_stands_still_ends(start_sbxd, start_mount):
+    server = start_sbxd()
+    with SlowLine(server.port, 400_000) as line:
+        mount = start_mount(line.url, ["timeout=2"])
+        (mount / "dev1").mkdir()
+        threading.Timer(1.5, line.stop).start()
+        begun = time.monotonic()
+        with pytest.raises(OSError) as caught:
+            (mount / "dev1/fs/big").write_bytes(os.urandom(2 * MIB))
+        assert caught.value.errno in (errno.ETIMEDOUT, errno.EHOSTUNREACH)
+        assert 3 < time.monotonic() - begun < scale(10)
+        assert mount.status("dev1")["pending_writes"].startswith("1 ")
 
 
 def test_a_snapshot_that_comes_slowly(start_place):

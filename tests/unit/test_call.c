@@ -130,6 +130,63 @@ static void test_wait_ends_by_itself(void **state)
 	pthread_cond_destroy(&cond);
 }
 
+struct mover {
+	pthread_mutex_t *lock;
+	uint64_t moves;
+};
+
+/* 20 steps of 40 ms. */
+static void *move(void *arg)
+{
+	struct mover *mover = arg;
+
+	for (int i = 0; i < 20; i++) {
+		(void)sbx_call_sleep(&(struct sbx_call){ 0 }, 40);
+		pthread_mutex_lock(mover->lock);
+		mover->moves++;
+		pthread_mutex_unlock(mover->lock);
+	}
+	return NULL;
+}
+
+/* How long a wait under @call takes for what gets on for 800 ms and then stands still. */
+static int64_t wait_for_mover(const struct sbx_call *call)
+{
+	pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	struct mover mover = { &lock, 7 };
+	int64_t began_ms = sbx_clock_ms();
+	int64_t took_ms;
+	struct sbx_wait wait;
+	pthread_cond_t cond;
+	pthread_t thread;
+	int r;
+
+	assert_int_equal(sbx_cond_init(&cond), 0);
+	r = sbx_wait_begin(&wait, call, &cond, &lock);
+	assert_int_equal(pthread_create(&thread, NULL, move, &mover), 0);
+	pthread_mutex_lock(&lock);
+	while (r == 0)
+		r = sbx_wait_moving(&wait, &mover.moves);
+	took_ms = sbx_clock_ms() - began_ms;
+	pthread_mutex_unlock(&lock);
+	sbx_wait_end(&wait);
+	assert_int_equal(r, -ETIMEDOUT);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	pthread_cond_destroy(&cond);
+	return took_ms;
+}
+
+static void test_wait_for_what_moves(void **state)
+{
+	struct sbx_call call = { .stall_timeout_ms = 500 };
+
+	(void)state;
+	assert_true(wait_for_mover(&call) >= 800 + 500 - 40);
+	/* A deadline is one all the same. */
+	call.deadline_ms = sbx_clock_ms() + 250;
+	assert_in_range(wait_for_mover(&call), 200, 700);
+}
+
 static void check_escape(const char *text, size_t len, size_t size, const char *want)
 {
 	char out[64];
@@ -179,9 +236,13 @@ static void test_fail(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_hooks),  cmocka_unit_test(test_a_parent_fires_its_children),
-		cmocka_unit_test(test_sleep),  cmocka_unit_test(test_wait_ends_by_itself),
-		cmocka_unit_test(test_escape), cmocka_unit_test(test_fail),
+		cmocka_unit_test(test_hooks),
+		cmocka_unit_test(test_a_parent_fires_its_children),
+		cmocka_unit_test(test_sleep),
+		cmocka_unit_test(test_wait_ends_by_itself),
+		cmocka_unit_test(test_escape),
+		cmocka_unit_test(test_fail),
+		cmocka_unit_test(test_wait_for_what_moves),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
