@@ -26,6 +26,8 @@
 #define UPLOAD_BUFFER	    (2 * 1024 * 1024)
 #define UPLOAD_BUFFER_SMALL (64 * 1024)
 #define POLL_MAX_MS	    1000
+/* While something waits in the socket: to see when the other side takes it over. */
+#define POLL_QUEUED_MS 50
 
 struct http_conn {
 	CURL *easy;
@@ -551,25 +553,24 @@ static void wake_multi(void *arg)
 	curl_multi_wakeup(arg);
 }
 
-/* Bytes that the system has taken over, and the other side has not: on a slow line that is much,
- * for long. */
+/* Of a body that is sent, what the system has taken over and the other side has not: on a slow line
+ * that is much, for long. */
 static int64_t queued_bytes(const struct transfer *transfer)
 {
-	int fd = transfer->conn->fd;
+	int fd = transfer->request->body != NULL ? transfer->conn->fd : -1;
 	int queued;
 
 	return fd >= 0 && ioctl(fd, SIOCOUTQ, &queued) == 0 ? queued : 0;
 }
 
-/* Bytes that crossed the wire, either way: its change is progress. */
+/* Bytes that libcurl has sent or received. */
 static int64_t moved_bytes(const struct transfer *transfer)
 {
 	CURL *easy = transfer->conn->easy;
 	curl_off_t down = 0;
 
 	curl_easy_getinfo(easy, CURLINFO_SIZE_DOWNLOAD_T, &down);
-	return sent_bytes(transfer) - queued_bytes(transfer) + down +
-	       (int64_t)transfer->header_bytes;
+	return sent_bytes(transfer) + down + (int64_t)transfer->header_bytes;
 }
 
 /*
@@ -586,6 +587,7 @@ static bool drive(struct transfer *transfer, const struct sbx_call *call, CURLco
 
 	for (;;) {
 		int64_t wait_ms = POLL_MAX_MS;
+		int64_t queued;
 		int64_t now_ms;
 		int64_t moved;
 		CURLMsg *msg;
@@ -599,7 +601,9 @@ static bool drive(struct transfer *transfer, const struct sbx_call *call, CURLco
 		if (http_body_flush(&transfer->body, attempt) < 0)
 			return false;
 		now_ms = sbx_clock_ms();
-		moved = moved_bytes(transfer);
+		queued = queued_bytes(transfer);
+		/* Bytes that crossed the wire, either way: its change is progress. */
+		moved = moved_bytes(transfer) - queued;
 		if (moved != moved_before) {
 			moved_before = moved;
 			attempt->since_ms = now_ms;
@@ -628,6 +632,8 @@ static bool drive(struct transfer *transfer, const struct sbx_call *call, CURLco
 			if (wait_ms == 0)
 				return false;
 		}
+		if (queued > 0)
+			wait_ms = MIN(wait_ms, POLL_QUEUED_MS);
 		curl_multi_poll(multi, NULL, 0, (int)wait_ms, NULL);
 	}
 }

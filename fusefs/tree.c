@@ -257,6 +257,7 @@ static int tree_setattr(struct op *op, struct node *node, struct handle *handle,
 			const struct op_setattr *change, struct stat *ret_st, int64_t *ret_valid_ms)
 {
 	struct sbx_setattr set = {
+		.of_directory = S_ISDIR(node->type),
 		.mode = change->mode & 07777,
 		.size_bytes = change->size,
 		.atime_ns = change->atime_ns,

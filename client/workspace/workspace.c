@@ -454,21 +454,6 @@ int sbx_ws_symlink(struct sbx_workspace *ws, const struct sbx_call *call, const 
 	return apply_for_attr(ws, call, &op, ret_attr);
 }
 
-/* Bits that are not shown: only a directory may be given them. @path NULL: it is a file. */
-static int check_mode(struct sbx_workspace *ws, const struct sbx_call *call, const char *path,
-		      mode_t mode)
-{
-	struct sbx_attr attr;
-	int r;
-
-	if ((mode & 07000) == 0)
-		return 0;
-	if (!path)
-		return -EPERM;
-	r = sbx_names_stat(ws->names, call, path, SBX_STAT_CACHED, &attr, NULL, NULL);
-	return r < 0 || S_ISDIR(attr.mode) ? r : -EPERM;
-}
-
 int sbx_ws_setattr(struct sbx_workspace *ws, const struct sbx_call *call, const char *path,
 		   struct sbx_file *file, const struct sbx_setattr *change,
 		   struct sbx_attr *ret_attr)
@@ -483,8 +468,8 @@ int sbx_ws_setattr(struct sbx_workspace *ws, const struct sbx_call *call, const 
 		r = check_change(ws, path);
 	else
 		r = ws->options.read_only ? -EROFS : 0;
-	if (r == 0 && change->set & SBX_SET_MODE)
-		r = check_mode(ws, call, path, change->mode);
+	if (r == 0 && change->set & SBX_SET_MODE && change->mode & 07000 && !change->of_directory)
+		r = -EPERM;
 	if (r < 0)
 		return r;
 	/* The plain routes carry neither; a later PUT would forget what was promised now. */

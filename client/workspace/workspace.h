@@ -133,6 +133,7 @@ enum {
 };
 struct sbx_setattr {
 	unsigned int set; /* SBX_SET_… */
+	bool of_directory;
 	mode_t mode; /* 07777; bits of 07000 of anything but a directory: -EPERM */
 	uint64_t size_bytes;
 	int64_t atime_ns;
