@@ -165,18 +165,14 @@ static void wait_wake(void *arg)
 	pthread_mutex_unlock(wait->lock);
 }
 
-/* The stall limit counts from now. */
-static void wait_anew(struct sbx_wait *wait)
+/* The stall limit counts from @from_ms. */
+static int64_t wait_limit_ms(const struct sbx_call *call, int64_t from_ms)
 {
-	const struct sbx_call *call = wait->call;
+	int64_t stall_ms = from_ms + call->stall_timeout_ms;
 
-	wait->until_ms = call->deadline_ms;
-	if (call->stall_timeout_ms > 0) {
-		int64_t stall_ms = sbx_clock_ms() + call->stall_timeout_ms;
-
-		if (wait->until_ms == 0 || stall_ms < wait->until_ms)
-			wait->until_ms = stall_ms;
-	}
+	if (call->stall_timeout_ms <= 0)
+		return call->deadline_ms;
+	return call->deadline_ms == 0 ? stall_ms : MIN(stall_ms, call->deadline_ms);
 }
 
 int sbx_wait_begin(struct sbx_wait *wait, const struct sbx_call *call, pthread_cond_t *cond,
@@ -185,8 +181,7 @@ int sbx_wait_begin(struct sbx_wait *wait, const struct sbx_call *call, pthread_c
 	wait->call = call;
 	wait->cond = cond;
 	wait->lock = lock;
-	wait->moving = false;
-	wait_anew(wait);
+	wait->until_ms = wait_limit_ms(call, sbx_clock_ms());
 	return sbx_cancel_hook_add(call->cancel, &wait->hook, wait_wake, wait);
 }
 
@@ -208,21 +203,18 @@ int sbx_wait_for(struct sbx_wait *wait)
 	return sbx_cancel_fired(wait->call->cancel) ? -EINTR : 0;
 }
 
-int sbx_wait_moving(struct sbx_wait *wait, const uint64_t *moves)
+int sbx_wait_moving(struct sbx_wait *wait, const int64_t *moved_ms)
 {
-	int r;
+	int r = sbx_wait_for(wait);
+	int64_t until_ms;
 
-	if (!wait->moving) {
-		wait->moving = true;
-		wait->moves = *moves;
-	}
-	r = sbx_wait_for(wait);
-	if (wait->moves == *moves)
+	if (r != -ETIMEDOUT)
 		return r;
-	wait->moves = *moves;
-	wait_anew(wait);
-	/* Past the deadline the next wait says so. */
-	return r == -ETIMEDOUT ? 0 : r;
+	until_ms = wait_limit_ms(wait->call, *moved_ms);
+	if (until_ms <= sbx_clock_ms())
+		return r;
+	wait->until_ms = until_ms;
+	return 0;
 }
 
 void sbx_wait_end(struct sbx_wait *wait)

@@ -134,17 +134,14 @@ int sbx_call_sleep(const struct sbx_call *call, int64_t ms);
  * sbx_wait_for() returns 0 after any wakeup, -EINTR when the token fired, -ETIMEDOUT when
  * stall_timeout_ms have passed since sbx_wait_begin() or the deadline has come.
  *
- * sbx_wait_moving() - the same, for what a request of another thread brings: stall_timeout_ms begin
- * anew with each change of *@moves, which that thread counts up under the lock as its request gets
- * on. The same @moves each time.
+ * sbx_wait_moving() - the same, for what a request of another thread brings: stall_timeout_ms count
+ * from *@moved_ms, to which that thread sets sbx_clock_ms() under the lock as its request gets on.
  */
 struct sbx_wait {
 	const struct sbx_call *call;
 	pthread_cond_t *cond;
 	pthread_mutex_t *lock;
 	int64_t until_ms; /* 0: for ever */
-	uint64_t moves; /* as they were when until_ms was set */
-	bool moving; /* moves are known */
 	struct sbx_cancel_hook hook;
 };
 
@@ -152,7 +149,7 @@ int sbx_cond_init(pthread_cond_t *cond);
 int sbx_wait_begin(struct sbx_wait *wait, const struct sbx_call *call, pthread_cond_t *cond,
 		   pthread_mutex_t *lock);
 int sbx_wait_for(struct sbx_wait *wait);
-int sbx_wait_moving(struct sbx_wait *wait, const uint64_t *moves);
+int sbx_wait_moving(struct sbx_wait *wait, const int64_t *moved_ms);
 void sbx_wait_end(struct sbx_wait *wait);
 
 /*

@@ -55,21 +55,39 @@ bool sbx_errno_is_ordinary(int err)
 	}
 }
 
-/* Takes @text over. */
+static struct errlog_entry *errlog_at(struct sbx_errlog *log, size_t i)
+{
+	return &log->ring[(log->head + i) % SBX_ERRLOG_MAX];
+}
+
+/* An entry of that text is taken out; returns how often it was counted, 0: there is none. */
+static unsigned int errlog_take_locked(struct sbx_errlog *log, const char *text)
+{
+	unsigned int times;
+	size_t i = 0;
+
+	while (i < log->len && !g_str_equal(errlog_at(log, i)->text, text))
+		i++;
+	if (i == log->len)
+		return 0;
+	times = errlog_at(log, i)->times;
+	g_free(errlog_at(log, i)->text);
+	for (; i + 1 < log->len; i++)
+		*errlog_at(log, i) = *errlog_at(log, i + 1);
+	errlog_at(log, i)->text = NULL;
+	log->len--;
+	return times;
+}
+
+/* Takes @text over. Equal ones are one, where the last of them came. */
 static void errlog_add(struct sbx_errlog *log, char *text)
 {
 	int64_t now_ms = g_get_real_time() / 1000;
 	struct errlog_entry *entry;
+	unsigned int times;
 
 	pthread_mutex_lock(&log->lock);
-	entry = log->len ? &log->ring[(log->head + log->len - 1) % SBX_ERRLOG_MAX] : NULL;
-	if (entry && g_str_equal(entry->text, text)) {
-		entry->times++;
-		entry->at_ms = now_ms;
-		pthread_mutex_unlock(&log->lock);
-		g_free(text);
-		return;
-	}
+	times = errlog_take_locked(log, text) + 1;
 	if (log->len == SBX_ERRLOG_MAX) {
 		g_free(log->ring[log->head].text);
 		log->ring[log->head].text = NULL;
@@ -78,7 +96,7 @@ static void errlog_add(struct sbx_errlog *log, char *text)
 	}
 	entry = &log->ring[(log->head + log->len++) % SBX_ERRLOG_MAX];
 	entry->at_ms = now_ms;
-	entry->times = 1;
+	entry->times = times;
 	entry->text = text;
 	pthread_mutex_unlock(&log->lock);
 }

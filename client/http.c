@@ -29,10 +29,13 @@
 /* While something waits in the socket: to see when the other side takes it over. */
 #define POLL_QUEUED_MS 50
 
+/* Of one that is being made: to the addresses of a host that are tried beside each other. */
+#define OPEN_MAX 4
+
 struct http_conn {
 	CURL *easy;
 	CURLM *multi; /* of its own: so it can be woken alone */
-	int fd; /* the last that libcurl opened for it; -1: it was closed */
+	int fds[OPEN_MAX]; /* that libcurl has open for it, of which it will use one; -1: none */
 	int64_t idle_since_ms;
 	struct http_conn *next; /* in pool->idle */
 };
@@ -83,7 +86,8 @@ static struct http_conn *conn_new(struct http_pool *pool)
 {
 	struct http_conn *conn = g_new0(struct http_conn, 1);
 
-	conn->fd = -1;
+	for (size_t i = 0; i < G_N_ELEMENTS(conn->fds); i++)
+		conn->fds[i] = -1;
 	conn->easy = curl_easy_init();
 	conn->multi = curl_multi_init();
 	if (conn->easy == NULL || conn->multi == NULL) {
@@ -96,22 +100,29 @@ static struct http_conn *conn_new(struct http_pool *pool)
 	return conn;
 }
 
+static void replace_fd(struct http_conn *conn, int old, int new)
+{
+	for (size_t i = 0; i < G_N_ELEMENTS(conn->fds); i++) {
+		if (conn->fds[i] == old) {
+			conn->fds[i] = new;
+			break;
+		}
+	}
+}
+
 /* libcurl does not tell the socket of what is under way. */
 static curl_socket_t on_open_socket(void *arg, curlsocktype purpose, struct curl_sockaddr *address)
 {
-	struct http_conn *conn = arg;
+	int fd = socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
 
 	(void)purpose;
-	conn->fd = socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
-	return conn->fd;
+	replace_fd(arg, -1, fd);
+	return fd;
 }
 
 static int on_close_socket(void *arg, curl_socket_t fd)
 {
-	struct http_conn *conn = arg;
-
-	if (conn->fd == fd)
-		conn->fd = -1;
+	replace_fd(arg, fd, -1);
 	return close(fd);
 }
 
@@ -557,10 +568,16 @@ static void wake_multi(void *arg)
  * that is much, for long. */
 static int64_t queued_bytes(const struct transfer *transfer)
 {
-	int fd = transfer->request->body != NULL ? transfer->conn->fd : -1;
+	const int *fds = transfer->conn->fds;
+	int64_t sum = 0;
 	int queued;
 
-	return fd >= 0 && ioctl(fd, SIOCOUTQ, &queued) == 0 ? queued : 0;
+	if (transfer->request->body == NULL)
+		return 0;
+	for (size_t i = 0; i < OPEN_MAX; i++)
+		if (fds[i] >= 0 && ioctl(fds[i], SIOCOUTQ, &queued) == 0)
+			sum += queued;
+	return sum;
 }
 
 /* Bytes that libcurl has sent or received. */

@@ -366,6 +366,18 @@ const char **jobs_roots(struct sbx_jobs *jobs)
 	return (const char **)g_ptr_array_free(roots, FALSE);
 }
 
+bool sbx_job_retire(struct sbx_job *job)
+{
+	bool retired;
+
+	pthread_mutex_lock(&job->jobs->lock);
+	retired = job->removed && job->reader_until_ms <= sbx_clock_ms();
+	if (retired)
+		job_spool_close(job);
+	pthread_mutex_unlock(&job->jobs->lock);
+	return retired;
+}
+
 void job_vanished_locked(struct sbx_job *job)
 {
 	struct sbx_jobs *jobs = job->jobs;
@@ -375,7 +387,7 @@ void job_vanished_locked(struct sbx_job *job)
 		g_hash_table_remove(jobs->by_id, job->id);
 	if (!job->removed) {
 		job->removed = true;
-		job_spool_unname_locked(job);
+		job_spool_forget_locked(job);
 		job_tell_waiters_locked(job, -ENOENT);
 	}
 	if (in_table)
@@ -478,7 +490,7 @@ int jobs_refresh_list(struct sbx_jobs *jobs, const struct sbx_call *call, int64_
 	while (r == 0 && (!jobs->listed_ms || jobs->listed_ms < not_before_ms ||
 			  jobs->listed_epoch != sbx_session_epoch(jobs->session))) {
 		if (jobs->listing) {
-			r = sbx_wait_for(&wait);
+			r = sbx_wait_moving(&wait, &jobs->moved_ms);
 			continue;
 		}
 		jobs->listing = true;
@@ -486,6 +498,8 @@ int jobs_refresh_list(struct sbx_jobs *jobs, const struct sbx_call *call, int64_
 		own.no_wake = jobs->listed_ms != 0 &&
 			      jobs->listed_epoch == sbx_session_epoch(jobs->session);
 		own.failure = &failure;
+		own.moved = jobs_moved;
+		own.moved_arg = jobs;
 		memset(&failure, 0, sizeof(failure));
 		pthread_mutex_unlock(&jobs->lock);
 		r = jobs_list_once(jobs, &own);

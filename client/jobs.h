@@ -10,8 +10,8 @@
  * Looking: all readers of a session share one poll (programs/jobpoll.sh), which asks for what is
  * new in the logs of those jobs that somebody reads, and whether they have ended: 250 ms after
  * bytes came, longer when silent, up to 5 s, at once for a new reader, not at all when nobody has
- * read for 15 s or all have ended. What came is spooled in the cache directory, so each byte is
- * fetched once; the spool of an ended job is read when the session has gone. What does not fit
+ * read for 15 s or all have ended. What came is spooled in the cache directory, so a byte is rarely
+ * fetched twice; the spool of an ended job is read when the session has gone. What does not fit
  * there is read from the sandbox: the logs of ended jobs that nobody reads, then the beginnings of
  * long ones, the ends of which are what is followed.
  *
@@ -114,6 +114,9 @@ int sbx_jobs_find(struct sbx_jobs *jobs, const struct sbx_call *call, const char
 int sbx_jobs_latest(struct sbx_jobs *jobs, const struct sbx_call *call, char **ret_id);
 /* Some job of the session is known to run. Never asks. */
 bool sbx_jobs_any_running(struct sbx_jobs *jobs);
+/* Where the logs that are kept take more than they may: give of those that nobody reads, or of
+ * @also_read ones too. Call every few seconds. Blocks on the local disk only. */
+void sbx_jobs_bound_logs(struct sbx_jobs *jobs, bool also_read);
 
 struct sbx_job *sbx_job_ref(struct sbx_job *job);
 void sbx_job_unref(struct sbx_job *job);
@@ -126,6 +129,10 @@ void sbx_job_info_done(struct sbx_job_info *info);
  * waits for a poll where the last is older. Errors of the poll are returned; what is known
  * stays. */
 int sbx_job_look(struct sbx_job *job, const struct sbx_call *call);
+
+/* The sandbox has it no more, and nobody has read it for a while: what was kept of it goes. False:
+ * not so. */
+bool sbx_job_retire(struct sbx_job *job);
 
 /*
  * Bytes of the log at @offset, as far as they are visible; 0 at the visible end. Fetches what is

@@ -170,7 +170,6 @@ static bool poll_take_locked(struct sbx_jobs *jobs, struct sbx_job **polled,
 		job->polled_ms = sent_ms;
 		job_update_visible_locked(job);
 	}
-	jobs_spool_bound_locked(jobs);
 	for (size_t i = 0; i < n; i++) {
 		if (items[i].is_gone)
 			job_vanished_locked(polled[i]);
@@ -182,12 +181,19 @@ static bool poll_take_locked(struct sbx_jobs *jobs, struct sbx_job **polled,
 
 static void poll_schedule_locked(struct sbx_jobs *jobs, int64_t delay_ms);
 
-static void poll_moved(void *arg)
+static gint polled_earlier(gconstpointer a, gconstpointer b)
+{
+	const struct sbx_job *x = *(struct sbx_job *const *)a, *y = *(struct sbx_job *const *)b;
+
+	return (x->polled_ms > y->polled_ms) - (x->polled_ms < y->polled_ms);
+}
+
+void jobs_moved(void *arg)
 {
 	struct sbx_jobs *jobs = arg;
 
 	pthread_mutex_lock(&jobs->lock);
-	jobs->poll_moves++;
+	jobs->moved_ms = sbx_clock_ms();
 	pthread_mutex_unlock(&jobs->lock);
 }
 
@@ -196,11 +202,12 @@ static void poll_moved(void *arg)
 static bool poll_once(struct sbx_jobs *jobs)
 {
 	struct sbx_job_poll_item items[POLL_ITEMS_MAX] = { 0 };
+	g_autoptr(GPtrArray) due = g_ptr_array_new();
 	struct sbx_job *polled[POLL_ITEMS_MAX];
 	struct sbx_call call = { .cancel = jobs->cancel,
 				 .stall_timeout_ms = sbx_session_options(jobs->session)->timeout_ms,
 				 .background = true,
-				 .moved = poll_moved,
+				 .moved = jobs_moved,
 				 .moved_arg = jobs };
 	struct sbx_exec_result result = { 0 };
 	struct sbx_exec_spec spec = { .env = sbx_program_environment(), .repeatable = true };
@@ -215,11 +222,14 @@ static bool poll_once(struct sbx_jobs *jobs)
 
 	pthread_mutex_lock(&jobs->lock);
 	g_hash_table_iter_init(&iter, jobs->by_id);
-	while (n < POLL_ITEMS_MAX && g_hash_table_iter_next(&iter, NULL, &value)) {
-		struct sbx_job *job = value;
+	while (g_hash_table_iter_next(&iter, NULL, &value))
+		if (job_is_due_locked(value, sent_ms))
+			g_ptr_array_add(due, value);
+	/* Where there are too many for one, each has its turn. */
+	g_ptr_array_sort(due, polled_earlier);
+	while (n < MIN(due->len, POLL_ITEMS_MAX)) {
+		struct sbx_job *job = due->pdata[n];
 
-		if (!job_is_due_locked(job, sent_ms))
-			continue;
 		polled[n] = sbx_job_ref(job);
 		items[n].dir = job->dir;
 		items[n++].offset = job->spooled;
@@ -380,7 +390,7 @@ int sbx_job_look(struct sbx_job *job, const struct sbx_call *call)
 
 		if (!jobs->polling)
 			jobs_poll_now_locked(jobs);
-		r = sbx_wait_moving(&wait, &jobs->poll_moves);
+		r = sbx_wait_moving(&wait, &jobs->moved_ms);
 		if (r == 0 && !jobs->polling && job->polled_ms == polled_ms &&
 		    jobs->poll_result < 0)
 			r = jobs->poll_result;
@@ -471,6 +481,7 @@ ssize_t sbx_job_read(struct sbx_job *job, const struct sbx_call *call, void *buf
 	struct sbx_wait wait;
 	bool fetch;
 	ssize_t n = 0;
+	int fd;
 	int r;
 
 	r = sbx_wait_begin(&wait, call, &jobs->changed, &jobs->lock);
@@ -492,7 +503,7 @@ ssize_t sbx_job_read(struct sbx_job *job, const struct sbx_call *call, void *buf
 		job->wants_bytes = true;
 		if (!jobs->polling)
 			jobs_poll_now_locked(jobs);
-		r = sbx_wait_moving(&wait, &jobs->poll_moves);
+		r = sbx_wait_moving(&wait, &jobs->moved_ms);
 		if (r == 0 && !jobs->polling && job->spooled == spooled && jobs->poll_result < 0)
 			r = jobs->poll_result;
 		/* It was asked for, and did not come. */
@@ -507,12 +518,13 @@ ssize_t sbx_job_read(struct sbx_job *job, const struct sbx_call *call, void *buf
 	else
 		size = 0;
 	fetch = !job_spool_has_locked(job, offset);
+	fd = job->spool_fd;
 	pthread_mutex_unlock(&jobs->lock);
 	sbx_wait_end(&wait);
 	if (r < 0)
 		return r;
 	if (!fetch) {
-		n = size ? pread(job->spool_fd, buf, size, (off_t)offset) : 0;
+		n = size ? pread(fd, buf, size, (off_t)offset) : 0;
 		n = n < 0 ? -errno : n;
 		pthread_mutex_lock(&jobs->lock);
 		/* It may have made room meanwhile. */
@@ -558,16 +570,43 @@ int sbx_job_wait(struct sbx_job *job, const struct sbx_call *call, int64_t timeo
 	return r;
 }
 
+static int waiters_time_locked(struct sbx_job *job);
+
 /* A waiter's time is over, whether or not a poll comes. */
 static int waiters_expire(void *arg)
 {
 	struct sbx_job *job = arg;
 
 	pthread_mutex_lock(&job->jobs->lock);
+	if (sbx_clock_ms() >= job->timer_ms)
+		job->timer_ms = 0;
 	job_tell_waiters_locked(job, 0);
+	(void)waiters_time_locked(job);
 	pthread_mutex_unlock(&job->jobs->lock);
 	sbx_job_unref(job);
 	return 0;
+}
+
+/* Have the first of those told whose time is bounded. One timer does for all that come later, also
+ * for those who have left. */
+static int waiters_time_locked(struct sbx_job *job)
+{
+	int64_t first_ms = 0;
+	int r;
+
+	for (const struct sbx_job_waiter *each = job->waiters; each; each = each->next)
+		if (each->until_ms && (!first_ms || each->until_ms < first_ms))
+			first_ms = each->until_ms;
+	if (!first_ms || (job->timer_ms && job->timer_ms <= first_ms) || job->jobs->stopped)
+		return 0;
+	sbx_job_ref(job);
+	r = jobs_start_task_locked(job->jobs, MAX(first_ms - sbx_clock_ms(), 0) + 1, waiters_expire,
+				   job);
+	if (r == 0)
+		job->timer_ms = first_ms;
+	else
+		atomic_fetch_sub(&job->refs, 1); /* the caller has another */
+	return r;
 }
 
 int sbx_job_wait_async(struct sbx_job *job, int64_t timeout_ms, void (*fn)(void *arg, int result),
@@ -587,12 +626,9 @@ int sbx_job_wait_async(struct sbx_job *job, int64_t timeout_ms, void (*fn)(void 
 	pthread_mutex_lock(&jobs->lock);
 	waiter->next = job->waiters;
 	job->waiters = waiter;
-	if (timeout_ms >= 0 && !jobs->stopped) {
-		sbx_job_ref(job);
-		r = jobs_start_task_locked(jobs, timeout_ms + 1, waiters_expire, job);
-		if (r < 0)
-			atomic_fetch_sub(&job->refs, 1);
-	}
+	/* One that has ended is told at once. */
+	if (!sbx_job_state_is_final(job->state) && !job->removed)
+		r = waiters_time_locked(job);
 	if (jobs->stopped || r < 0) {
 		job_tell_waiters_locked(job, -ECANCELED);
 	} else {

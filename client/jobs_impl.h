@@ -55,13 +55,15 @@ struct sbx_job {
 	bool seen_dead; /* no leader and no exit, seen once: it may have ended between the looks */
 
 	int spool_fd;
-	uint64_t spooled; /* bytes of the log that came, from 0; in the spool unless dropped */
+	bool spool_named; /* a later mount finds it */
+	uint64_t spooled; /* bytes of the log that came, from 0 */
 	unsigned char tail[3]; /* the last of them, of a running job */
 	uint64_t visible;
 	uint64_t spool_from; /* what lies before made room: read from the sandbox */
 	bool spool_dropped; /* all of it, for good: did not fit, or made room for others */
+	bool spool_forgotten; /* of a removed job: counts no more */
 
-	GByteArray *window; /* what was asked for ahead of who reads a dropped spool, NULL: none */
+	GByteArray *window; /* asked for ahead of who reads what is not kept; NULL: none */
 	uint64_t window_offset;
 
 	int64_t reader_until_ms; /* somebody reads until then */
@@ -70,6 +72,7 @@ struct sbx_job {
 	int64_t polled_ms; /* when the last answered poll of it was sent */
 	unsigned int waiting; /* threads in sbx_job_wait() */
 	struct sbx_job_waiter *waiters;
+	int64_t timer_ms; /* when they are looked through for those whose time is over; 0: never */
 };
 
 struct sbx_jobs {
@@ -95,7 +98,7 @@ struct sbx_jobs {
 
 	bool polling;
 	bool poll_again; /* at once after the one under way */
-	uint64_t poll_moves; /* counts as polls get on */
+	int64_t moved_ms; /* when a poll or a list last got on */
 	uint64_t poll_serial; /* a delayed poll of another serial is stale */
 	int64_t interval_ms;
 	int poll_result;
@@ -136,14 +139,12 @@ int jobs_start_task_locked(struct sbx_jobs *jobs, int64_t delay_ms, int (*fn)(vo
 /* Open the directory of spools, bound what earlier mounts left there, and load what is known of
  * ended jobs. */
 void jobs_spool_open(struct sbx_jobs *jobs);
-/* Keep the logs of all sessions together within options.log_bytes, as far as this one has any. */
-void jobs_spool_bound_locked(struct sbx_jobs *jobs);
 /* Find or make the spool of @job. */
 void job_spool_open_locked(struct sbx_job *job);
-/* By the last who has the job. */
+/* By the last who has the job, or with the lock. */
 void job_spool_close(struct sbx_job *job);
-/* No later mount is to find it. What is open stays. */
-void job_spool_unname_locked(struct sbx_job *job);
+/* Of a removed job: no later mount is to find it, and it counts no more. What is open stays. */
+void job_spool_forget_locked(struct sbx_job *job);
 /* More of the log has come; a spool that can't take it is dropped, and `errors` told. */
 void job_spool_append_locked(struct sbx_job *job, const void *data, size_t len);
 /* Whether the log is kept here from @offset on, as far as it has come. */
@@ -153,6 +154,8 @@ void job_spool_save_end_locked(struct sbx_job *job);
 
 /* jobs_follow.c ----------------------------------------------------------------------------- */
 
+/* sbx_call.moved of a request for whose end others wait; @arg: the jobs. */
+void jobs_moved(void *arg);
 /* Have a poll sent now. */
 void jobs_poll_now_locked(struct sbx_jobs *jobs);
 /* What is shown of a job's log and state follows from what is known. */

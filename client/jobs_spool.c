@@ -1,12 +1,16 @@
 /*
- * What is kept here of a job's log, and what of an ended job outlives its session. Logs of all
- * sessions of a mount share a bound: above it first those of ended jobs that nobody reads are let
- * go of, then the beginnings of the longest.
+ * What is kept here of a job's log, and what of an ended job outlives its session. A spool has a
+ * name, under which a later mount finds it, where no other mount has it open (flock).
+ *
+ * The logs that the sessions of a mount have open share one half of the bound. Above it first those
+ * of ended jobs that nobody reads are let go of, then the beginnings of others. What earlier mounts
+ * left may take the other half; the oldest go when a session's jobs are first used.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -32,7 +36,9 @@ static char *spool_name(const struct sbx_job *job, const char *suffix)
 
 static uint64_t spool_kept(const struct sbx_job *job)
 {
-	return job->spool_fd < 0 || job->spool_dropped ? 0 : job->spooled - job->spool_from;
+	return job->spool_fd < 0 || job->spool_dropped || job->spool_forgotten
+		       ? 0
+		       : job->spooled - job->spool_from;
 }
 
 /* Tells how much all logs take with @bytes more. */
@@ -41,18 +47,34 @@ static uint64_t spool_count(struct sbx_jobs *jobs, int64_t bytes)
 	return sbx_statedir_logs_grew(sbx_session_statedir(jobs->session), bytes);
 }
 
+/* The spool by its name. -1: there is no directory, or another mount has it. */
+static int spool_open_named(const struct sbx_job *job)
+{
+	g_autofree char *name = spool_name(job, "log");
+	int fd = openat(job->jobs->spool_dirfd, name, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC,
+			0600);
+
+	/* What gives of its own is read by nobody else. */
+	if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) < 0) {
+		close(fd);
+		fd = -1;
+	}
+	return fd;
+}
+
 void job_spool_open_locked(struct sbx_job *job)
 {
 	struct sbx_jobs *jobs = job->jobs;
-	g_autofree char *name = spool_name(job, "log");
 	struct stat st;
 
 	if (job->spool_fd >= 0)
 		return;
-	if (jobs->spool_dirfd >= 0)
-		job->spool_fd = openat(jobs->spool_dirfd, name,
-				       O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
-	/* Without a directory the log lives as long as the mount. */
+	job->spool_fd = spool_open_named(job);
+	job->spool_named = job->spool_fd >= 0;
+	/* Else the log lives as long as the mount. */
+	if (job->spool_fd < 0)
+		job->spool_fd =
+			openat(jobs->spool_dirfd, ".", O_RDWR | O_TMPFILE | O_CLOEXEC, 0600);
 	if (job->spool_fd < 0)
 		job->spool_fd = memfd_create("sbxfs-job", MFD_CLOEXEC);
 	/* A log without an id of its own may be another's: fetched anew. */
@@ -77,15 +99,24 @@ void job_spool_close(struct sbx_job *job)
 	job->spool_fd = -1;
 }
 
-void job_spool_unname_locked(struct sbx_job *job)
+/* No later mount is to find it. */
+static void spool_unname_locked(struct sbx_job *job)
 {
-	if (job->jobs->spool_dirfd < 0)
+	if (!job->spool_named)
 		return;
+	job->spool_named = false;
 	for (size_t i = 0; i < G_N_ELEMENTS(suffixes); i++) {
 		g_autofree char *name = spool_name(job, suffixes[i]);
 
 		(void)unlinkat(job->jobs->spool_dirfd, name, 0);
 	}
+}
+
+void job_spool_forget_locked(struct sbx_job *job)
+{
+	spool_unname_locked(job);
+	spool_count(job->jobs, -(int64_t)spool_kept(job));
+	job->spool_forgotten = true;
 }
 
 /* Nothing of it is kept, now and later. */
@@ -101,7 +132,7 @@ static void spool_shorten_locked(struct sbx_job *job, uint64_t bytes)
 {
 	off_t from = (off_t)(job->spool_from + bytes);
 
-	job_spool_unname_locked(job);
+	spool_unname_locked(job);
 	if (fallocate(job->spool_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, from) < 0) {
 		spool_drop_locked(job);
 		return;
@@ -110,8 +141,13 @@ static void spool_shorten_locked(struct sbx_job *job, uint64_t bytes)
 	spool_count(job->jobs, -(int64_t)bytes);
 }
 
+static bool spool_is_read(const struct sbx_job *job)
+{
+	return job->reader_until_ms > sbx_clock_ms();
+}
+
 /* The longest of those kept; NULL: none. */
-static struct sbx_job *spools_longest_locked(struct sbx_jobs *jobs)
+static struct sbx_job *spools_longest_locked(struct sbx_jobs *jobs, bool also_read)
 {
 	struct sbx_job *longest = NULL;
 	GHashTableIter iter;
@@ -119,41 +155,46 @@ static struct sbx_job *spools_longest_locked(struct sbx_jobs *jobs)
 
 	g_hash_table_iter_init(&iter, jobs->by_id);
 	while (g_hash_table_iter_next(&iter, NULL, &value))
-		if (spool_kept(value) > (longest ? spool_kept(longest) : 0))
+		if ((also_read || !spool_is_read(value)) &&
+		    spool_kept(value) > (longest ? spool_kept(longest) : 0))
 			longest = value;
 	return longest;
 }
 
-void jobs_spool_bound_locked(struct sbx_jobs *jobs)
+void sbx_jobs_bound_logs(struct sbx_jobs *jobs, bool also_read)
 {
-	const uint64_t bound = jobs->options.log_bytes;
+	const uint64_t bound = jobs->options.log_bytes / 2;
 	struct sbx_job *longest;
 	GHashTableIter iter;
 	uint64_t total;
 	void *value;
 
+	pthread_mutex_lock(&jobs->lock);
 	g_hash_table_iter_init(&iter, jobs->by_id);
 	while (spool_count(jobs, 0) > bound && g_hash_table_iter_next(&iter, NULL, &value)) {
 		struct sbx_job *job = value;
 
-		if (sbx_job_state_is_final(job->state) && spool_kept(job) &&
-		    job->reader_until_ms <= sbx_clock_ms())
+		if (sbx_job_state_is_final(job->state) && spool_kept(job) && !spool_is_read(job))
 			spool_drop_locked(job);
 	}
-	while ((total = spool_count(jobs, 0)) > bound && (longest = spools_longest_locked(jobs)))
+	while ((total = spool_count(jobs, 0)) > bound &&
+	       (longest = spools_longest_locked(jobs, also_read)))
 		spool_shorten_locked(longest,
 				     MIN(spool_kept(longest), total - bound + bound / SPARE_PART));
+	pthread_mutex_unlock(&jobs->lock);
 }
 
 void job_spool_append_locked(struct sbx_job *job, const void *data, size_t len)
 {
-	if (!job->spool_dropped && sbx_local_write(job->spool_fd, data, len, job->spooled) < 0) {
+	int r = job->spool_dropped ? 0 : sbx_local_write(job->spool_fd, data, len, job->spooled);
+
+	if (r < 0) {
 		spool_drop_locked(job);
-		sbx_errlog_note(sbx_session_errors(job->jobs->session), "jobs", job->id, -ENOSPC,
+		sbx_errlog_note(sbx_session_errors(job->jobs->session), "jobs", job->id, r,
 				"the cache can't hold its log, which is read from the sandbox");
 	}
 	job->spooled += len;
-	if (!job->spool_dropped)
+	if (!job->spool_dropped && !job->spool_forgotten)
 		spool_count(job->jobs, (int64_t)len);
 }
 
@@ -168,7 +209,7 @@ void job_spool_save_end_locked(struct sbx_job *job)
 	g_autofree char *name = spool_name(job, "end");
 	g_autofree char *text = NULL;
 
-	if (jobs->spool_dirfd < 0 || !job->op[0] || !job_spool_has_locked(job, 0))
+	if (!job->spool_named || !job->op[0] || !job_spool_has_locked(job, 0))
 		return;
 	text = g_strdup_printf("%d %d %d %" G_GINT64_FORMAT " %" G_GUINT64_FORMAT " %u\n%s\n%s\n%s",
 			       (int)job->ended_state, job->has_exit_code, job->exit_code,
@@ -238,7 +279,17 @@ static gint left_log_older(gconstpointer a, gconstpointer b)
 	return (left->used_ns > right->used_ns) - (left->used_ns < right->used_ns);
 }
 
-/* Adds those of the session @tag. */
+static bool is_in_use(int dirfd, const char *name)
+{
+	int fd = openat(dirfd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	bool used = fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) < 0;
+
+	if (fd >= 0)
+		close(fd);
+	return used;
+}
+
+/* Adds those of the session @tag that nobody has open. */
 static void left_logs_of(int dirfd, const char *tag, GArray *logs)
 {
 	int fd = openat(dirfd, tag, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -250,7 +301,8 @@ static void left_logs_of(int dirfd, const char *tag, GArray *logs)
 		struct stat st;
 
 		if (!g_str_has_suffix(entry->d_name, ".log") ||
-		    fstatat(fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		    fstatat(fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
+		    is_in_use(fd, entry->d_name))
 			continue;
 		log.path = g_strdup_printf("%s/%.*s", tag, (int)strlen(entry->d_name) - 4,
 					   entry->d_name);
@@ -264,7 +316,7 @@ static void left_logs_of(int dirfd, const char *tag, GArray *logs)
 		close(fd);
 }
 
-/* Removes the oldest beyond the bound. Whoever has one open keeps it. */
+/* Removes the oldest beyond the bound. */
 static void left_logs_bound(struct sbx_jobs *jobs)
 {
 	g_autoptr(GArray) logs = g_array_new(FALSE, FALSE, sizeof(struct left_log));
@@ -283,7 +335,7 @@ static void left_logs_bound(struct sbx_jobs *jobs)
 	g_array_sort(logs, left_log_older);
 	for (guint i = 0; i < logs->len; i++)
 		total += g_array_index(logs, struct left_log, i).bytes;
-	for (guint i = 0; i < logs->len && total > jobs->options.log_bytes; i++) {
+	for (guint i = 0; i < logs->len && total > jobs->options.log_bytes / 2; i++) {
 		const struct left_log *log = &g_array_index(logs, struct left_log, i);
 
 		for (size_t j = 0; j < G_N_ELEMENTS(suffixes); j++) {

@@ -109,6 +109,8 @@ static int take_env(const struct sbx_json *object, char ***ret_env)
 		const char *value;
 
 		r = sbx_json_string(each, TEXT_MAX, &value);
+		if (r == 0 && strchr(sbx_json_key(each), '='))
+			r = -EBADMSG;
 		if (r == 0)
 			g_ptr_array_add(list, g_strconcat(sbx_json_key(each), "=", value, NULL));
 	}

@@ -1,6 +1,7 @@
 #include "client/session.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -139,6 +140,11 @@ int sbx_session_save(struct sbx_session *session)
 	char *text;
 	int r;
 
+	/* Its holder writes what is known of it. */
+	if (!sbx_session_is_holder(session)) {
+		sbx_json_free(object);
+		return 0;
+	}
 	pthread_mutex_lock(&session->lock);
 	sbx_json_set_int(object, "version", 1);
 	sbx_json_set_string(object, "id", session->id);
@@ -689,6 +695,16 @@ bool sbx_session_is_holder(struct sbx_session *session)
 	is_holder = session->lock_fd >= 0;
 	pthread_mutex_unlock(&session->lock);
 	return is_holder;
+}
+
+int session_check_holder(struct sbx_session *session, const char *operation)
+{
+	if (sbx_session_is_holder(session) ||
+	    faccessat(session->dirfd, "lock", F_OK, AT_SYMLINK_NOFOLLOW) < 0)
+		return 0;
+	sbx_errlog_note(session->errors, operation, NULL, -EBUSY,
+			"another mount of this endpoint holds the session");
+	return -EBUSY;
 }
 
 int sbx_session_spool_dirfd(struct sbx_session *session)

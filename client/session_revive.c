@@ -327,7 +327,9 @@ int sbx_session_renew(struct sbx_session *session, const struct sbx_call *call)
 	int r;
 
 	own.failure = &failure;
-	r = sbx_wait_begin(&wait, call, &session->changed, &session->lock);
+	r = session_check_holder(session, "resume");
+	if (r == 0)
+		r = sbx_wait_begin(&wait, call, &session->changed, &session->lock);
 	if (r < 0) {
 		g_free(ref);
 		return r;

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "client/errlog.h"
@@ -57,6 +58,7 @@ static void session_unref_void(void *session)
 
 /* Remembered sessions ------------------------------------------------------------------------- */
 
+/* Called with the lock held, or before anybody else knows of @sessions. */
 static int sessions_load_one(struct sbx_sessions *sessions, int sessions_fd, const char *name)
 {
 	struct sbx_json *object = NULL;
@@ -130,6 +132,22 @@ static int sessions_load(struct sbx_sessions *sessions)
 	}
 	closedir(d);
 	return 0;
+}
+
+/* What another mount has come to know by that name since this one began. */
+static void sessions_load_later(struct sbx_sessions *sessions, const char *name)
+{
+	int fd = sbx_session_name_is_valid(name) ? sbx_statedir_opendir(sessions->dir, "sessions")
+						 : -1;
+
+	if (fd < 0)
+		return;
+	pthread_mutex_lock(&sessions->lock);
+	if (!g_hash_table_contains(sessions->by_name, name) &&
+	    !g_hash_table_contains(sessions->reserved, name))
+		(void)sessions_load_one(sessions, fd, name);
+	pthread_mutex_unlock(&sessions->lock);
+	close(fd);
 }
 
 int sbx_sessions_new(struct sbx_provider *provider, struct sbx_statedir *dir,
@@ -277,7 +295,12 @@ static int sessions_enter(struct sbx_sessions *sessions, const char *name, const
 	session->is_new = is_new;
 	session->state = SBX_SESSION_LIVE;
 	session->seen_ms = g_get_real_time() / 1000;
-	r = sbx_session_save(session);
+	/* Another mount may be about to give that name to another. */
+	if (!sbx_session_is_holder(session) ||
+	    faccessat(session->dirfd, "session.json", F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+		r = -EEXIST;
+	if (r == 0)
+		r = sbx_session_save(session);
 	if (r < 0) {
 		sbx_session_unref(session);
 		return r;
@@ -511,6 +534,10 @@ int sbx_sessions_lookup(struct sbx_sessions *sessions, const struct sbx_call *ca
 	struct sbx_session *session = sbx_sessions_find(sessions, name);
 	int r;
 
+	if (!session) {
+		sessions_load_later(sessions, name);
+		session = sbx_sessions_find(sessions, name);
+	}
 	if (!session && sessions->options.probe_unknown && sbx_session_name_is_uuid(name) &&
 	    (sessions_attaches(sessions, name) || sessions_may_probe(sessions, name))) {
 		r = sbx_sessions_attach(sessions, call, name, name);
@@ -544,6 +571,8 @@ int sbx_sessions_rename(struct sbx_sessions *sessions, const char *from, const c
 	} else if (g_hash_table_contains(sessions->by_name, to) ||
 		   g_hash_table_contains(sessions->reserved, to)) {
 		r = -EEXIST;
+	} else if ((r = session_check_holder(session, "rename")) < 0) {
+		/* The other mount knows it by the name that it has. */
 	} else if (renameat2(fd, from, fd, to, RENAME_NOREPLACE) < 0) {
 		r = -errno;
 	} else {
@@ -617,9 +646,20 @@ static int spool_close(struct sbx_session *session)
 	return -EBUSY;
 }
 
+/* What is kept under its name is still its own: another mount may have given it to another. */
+static bool session_is_kept(const struct sbx_session *session, int sessions_fd)
+{
+	struct stat ours, named;
+
+	return fstat(session->dirfd, &ours) == 0 &&
+	       fstatat(sessions_fd, session->name, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
+	       ours.st_dev == named.st_dev && ours.st_ino == named.st_ino;
+}
+
 /*
  * @session goes, whatever its name is by now; with @unless_unsent only where no bytes wait in it.
- * -EBUSY; -ENOENT: it has gone already. Its name is free when this returns.
+ * -EBUSY, also where another mount is its holder; -ENOENT: it has gone already. Its name is free
+ * when this returns.
  */
 static int session_forget(struct sbx_session *session, bool unless_unsent)
 {
@@ -628,6 +668,7 @@ static int session_forget(struct sbx_session *session, bool unless_unsent)
 	char random[GONE_CHARS + 1];
 	g_autofree char *gone = NULL;
 	g_autofree char *relative = NULL;
+	bool kept;
 	int r = 0;
 
 	if (sessions_fd < 0)
@@ -636,13 +677,17 @@ static int session_forget(struct sbx_session *session, bool unless_unsent)
 	gone = g_strconcat(GONE_PREFIX, random, NULL);
 	relative = g_strconcat("sessions/", gone, NULL);
 	pthread_mutex_lock(&sessions->lock);
+	kept = session_is_kept(session, sessions_fd);
 	if (g_hash_table_lookup(sessions->by_name, session->name) != session)
 		r = -ENOENT;
-	else if (unless_unsent)
+	else if (kept)
+		r = session_check_holder(session, "detach");
+	if (r == 0 && kept && unless_unsent)
 		r = spool_close(session);
 	if (r == 0) {
 		/* The name is free at once; the rest takes its time. */
-		(void)renameat(sessions_fd, session->name, sessions_fd, gone);
+		if (kept)
+			(void)renameat(sessions_fd, session->name, sessions_fd, gone);
 		g_hash_table_remove(sessions->by_name, session->name);
 	}
 	pthread_mutex_unlock(&sessions->lock);
@@ -667,6 +712,9 @@ int sbx_session_delete(struct sbx_session *session, const struct sbx_call *call)
 	int r;
 
 	own.failure = &failure;
+	r = session_check_holder(session, "delete");
+	if (r < 0)
+		return r;
 	r = provider->ops->destroy(provider, &own, id);
 	/* Who else deletes it may have been faster. */
 	if (r == 0)

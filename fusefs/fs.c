@@ -185,6 +185,24 @@ size_t fs_sync_all(struct fs *fs, int64_t timeout_ms)
 	return files;
 }
 
+void fs_maintain(struct fs *fs)
+{
+	struct fsession **all;
+	size_t n;
+
+	all = fsessions_all(fs->fsessions, &n);
+	/* First of what nobody reads, in whatever session. */
+	for (size_t i = 0; i < n; i++) {
+		session_jobs_sweep(all[i]->jobs);
+		session_jobs_bound_logs(all[i]->jobs, false);
+	}
+	for (size_t i = 0; i < n; i++) {
+		session_jobs_bound_logs(all[i]->jobs, true);
+		fsession_unref(all[i]);
+	}
+	g_free(all);
+}
+
 void fs_pending(struct fs *fs, size_t *ret_files, uint64_t *ret_bytes)
 {
 	struct fsession **all;

@@ -117,6 +117,10 @@ void fs_end_waits(struct fs *fs);
  */
 size_t fs_sync_all(struct fs *fs, int64_t timeout_ms);
 
+/* Keeps what sessions share in its bounds. Call every few seconds; blocks on the local disk
+ * only. */
+void fs_maintain(struct fs *fs);
+
 /* How many files, and bytes, are unsent in all sessions. Asks nothing. */
 void fs_pending(struct fs *fs, size_t *ret_files, uint64_t *ret_bytes);
 

@@ -195,6 +195,9 @@ static int run_attach(struct run *run)
 			r = sbx_sessions_attach(run->sessions, &call, parts[0], name);
 		else if (strcmp(known_id, parts[0]) != 0)
 			r = -EEXIST;
+		/* The session was renamed since: it is known, by another name. */
+		if (!known_id && r == -EEXIST)
+			r = 0;
 		if (r == -EINVAL)
 			return run_fail(EXIT_USAGE,
 					g_strdup_printf("-o attach=%s: not ID[:NAME]", *spec));
@@ -359,14 +362,16 @@ static void run_end(void *arg)
 	(void)pthread_kill(run->main_thread, SIGUSR1);
 }
 
-/* Every few seconds connections that are idle are let go of. */
+/* Every few seconds connections that are idle are let go of, and logs beyond their bound. */
 static void *run_maintain(void *arg)
 {
 	struct run *run = arg;
 	const struct sbx_call call = { .cancel = run->ending };
 
-	while (sbx_call_sleep(&call, MAINTAIN_MS) == 0)
+	while (sbx_call_sleep(&call, MAINTAIN_MS) == 0) {
 		run->provider->ops->maintain(run->provider);
+		fs_maintain(run->fs);
+	}
 	return NULL;
 }
 
@@ -466,9 +471,9 @@ static void run_done(struct run *run)
 	 * follows. */
 	if (run->pool)
 		sbx_task_pool_quiesce(run->pool);
+	run_unmaintain(run);
 	fs_free(run->fs);
 	sbx_task_pool_free(run->pool);
-	run_unmaintain(run);
 	sbx_sessions_free(run->sessions);
 	sbx_errlog_free(run->errors);
 	if (run->provider)

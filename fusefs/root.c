@@ -264,6 +264,12 @@ static int check_unused(struct op *op, struct fsession *fsession)
 	sbx_ws_pending(fsession->ws, &files, &bytes);
 	if (files > 0)
 		return -EBUSY;
+	/* What was sent a moment ago is not in its way; what another mount has is. */
+	r = sbx_ws_settle(fsession->ws, &op->call);
+	if (r < 0)
+		return r;
+	if (sbx_session_unsent(fsession->session) > 0)
+		return -EBUSY;
 	sbx_ws_refresh(fsession->ws);
 	r = sbx_ws_list(fsession->ws, &op->call, "", &listing);
 	if (r == -ESTALE)

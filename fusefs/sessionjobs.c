@@ -206,6 +206,43 @@ static void entry_drop(struct session_jobs *jobs, const char *id, const struct s
 	session_job_unref(entry);
 }
 
+void session_jobs_bound_logs(struct session_jobs *jobs, bool also_read)
+{
+	struct sbx_jobs *below;
+
+	pthread_mutex_lock(&jobs->lock);
+	below = jobs->stopped ? NULL : jobs->jobs;
+	if (below)
+		jobs->users++;
+	pthread_mutex_unlock(&jobs->lock);
+	if (!below)
+		return;
+	sbx_jobs_bound_logs(below, also_read);
+	session_jobs_leave(jobs);
+}
+
+void session_jobs_sweep(struct session_jobs *jobs)
+{
+	g_autoptr(GPtrArray) all = g_ptr_array_new();
+	GHashTableIter iter;
+	void *value;
+
+	pthread_mutex_lock(&jobs->lock);
+	g_hash_table_iter_init(&iter, jobs->by_id);
+	while (g_hash_table_iter_next(&iter, NULL, &value)) {
+		session_job_ref(value);
+		g_ptr_array_add(all, value);
+	}
+	pthread_mutex_unlock(&jobs->lock);
+	for (guint i = 0; i < all->len; i++) {
+		struct session_job *entry = all->pdata[i];
+
+		if (sbx_job_retire(entry->job))
+			entry_drop(jobs, entry->id, entry);
+		session_job_unref(entry);
+	}
+}
+
 int session_jobs_find(struct session_jobs *jobs, const struct sbx_call *call, const char *id,
 		      struct session_job **ret_job)
 {

@@ -59,6 +59,10 @@ void session_jobs_leave(struct session_jobs *jobs);
 /* 1: a job runs; 0. With @call the sandbox is asked first, and what came of that is returned when
  * it can't be; without, as it is known. */
 int session_jobs_any_running(struct session_jobs *jobs, const struct sbx_call *call);
+/* Forget jobs that the sandbox has no more and nobody reads. */
+void session_jobs_sweep(struct session_jobs *jobs);
+/* sbx_jobs_bound_logs(), where jobs were used. */
+void session_jobs_bound_logs(struct session_jobs *jobs, bool also_read);
 
 /* A new reference. -ENOENT; errnos of sbx_jobs_find(). */
 int session_jobs_find(struct session_jobs *jobs, const struct sbx_call *call, const char *id,

@@ -31,6 +31,7 @@ int snapshot_verb_persist(struct verb_run *run)
 }
 
 #define AUTO_PREFIX "auto-"
+#define AUTO_FORM   AUTO_PREFIX "????????T??????Z"
 
 /* Of our own snapshots only the newest @keep stay. */
 static void remove_old(struct verb_run *run, const char *session, unsigned int keep)
@@ -45,7 +46,7 @@ static void remove_old(struct verb_run *run, const char *session, unsigned int k
 		const struct sbx_snapshot_info *info = g_ptr_array_index(infos, i);
 		g_autofree char *file = g_strdup_printf("%s.tar", info->name);
 
-		if (g_str_has_prefix(info->name, AUTO_PREFIX) && ++n > keep)
+		if (g_pattern_match_simple(AUTO_FORM, info->name) && ++n > keep)
 			(void)sbx_snapshots_remove(dir, session, file);
 	}
 }

@@ -91,7 +91,7 @@ struct sbx_content {
 	struct sbx_rangeset wanted; /* windows under way */
 	uint64_t reader_pos; /* how far somebody has read */
 	unsigned int n_waiting; /* on changed */
-	uint64_t moves; /* counts as the stream and windows get on */
+	int64_t moved_ms; /* when the stream or a window last got on */
 	uint64_t wake_pos; /* the stream wakes them when it has come so far */
 	struct content_stream stream;
 };

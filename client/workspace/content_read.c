@@ -70,7 +70,7 @@ static void content_moved(void *arg)
 	struct sbx_content *content = arg;
 
 	pthread_mutex_lock(&content->lock);
-	content->moves++;
+	content->moved_ms = sbx_clock_ms();
 	pthread_mutex_unlock(&content->lock);
 }
 
@@ -280,7 +280,7 @@ static int content_step_locked(struct sbx_content *content, const struct sbx_cal
 		content->wake_pos =
 			content->n_waiting > 0 ? MIN(content->wake_pos, gap->end) : gap->end;
 		content->n_waiting++;
-		r = sbx_wait_moving(wait, &content->moves);
+		r = sbx_wait_moving(wait, &content->moved_ms);
 		content->n_waiting--;
 		return r;
 	}

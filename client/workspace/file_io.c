@@ -66,7 +66,7 @@ static bool file_changed_in_place(struct sbx_file *file, const struct sbx_call *
 		return false;
 	pthread_mutex_lock(&node->lock);
 	while (!file->pinned && node->content == content && node->publishing &&
-	       sbx_wait_moving(&wait, &node->moves) == 0)
+	       sbx_wait_moving(&wait, &node->moved_ms) == 0)
 		;
 	changed = !file->pinned && (node->content != content || nfile_follow_locked(node));
 	pthread_mutex_unlock(&node->lock);

@@ -639,10 +639,10 @@ int names_freshen(struct sbx_names *names, const struct sbx_call *call, enum nam
 	while (r == 0 && !flight) {
 		r = flight_find_locked(names, ask, path, need_us, call->no_wake, &flight);
 		if (r == 0 && !flight)
-			r = sbx_wait_moving(&wait, &names->moves);
+			r = sbx_wait_moving(&wait, &names->moved_ms);
 	}
 	while (r == 0 && flight->state != FLIGHT_DONE)
-		r = sbx_wait_moving(&wait, &names->moves);
+		r = sbx_wait_moving(&wait, &names->moved_ms);
 	if (r == 0)
 		r = flight->result;
 	if (r == 0)

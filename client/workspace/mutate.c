@@ -592,10 +592,10 @@ static int mutate_run(void *arg)
 static int mutation_wait_locked(struct sbx_names *names, struct sbx_wait *wait,
 				const struct sbx_call *call)
 {
-	uint64_t moves = names->moves;
-	int r = sbx_wait_moving(wait, &names->moves);
+	int64_t moved_ms = names->moved_ms;
+	int r = sbx_wait_moving(wait, &names->moved_ms);
 
-	if (call->moved && names->moves != moves) {
+	if (call->moved && names->moved_ms != moved_ms) {
 		pthread_mutex_unlock(&names->lock);
 		call->moved(call->moved_arg);
 		pthread_mutex_lock(&names->lock);

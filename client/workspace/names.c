@@ -22,6 +22,8 @@
 #define ASK_MAX	       32
 #define STATFS_AGE_US  (30 * INT64_C(1000000))
 #define STATFS_WAIT_MS 1000
+/* Who waits for a request is woken so often, while it gets on. */
+#define TELL_MOVED_MS 100
 
 int64_t names_now_us(void)
 {
@@ -57,19 +59,28 @@ static void names_moved(void *arg)
 	struct sbx_names *names = arg;
 
 	pthread_mutex_lock(&names->lock);
-	names->moves++;
-	pthread_cond_broadcast(&names->changed);
+	names->moved_ms = sbx_clock_ms();
+	if (names->moved_ms >= names->told_moved_ms + TELL_MOVED_MS) {
+		names->told_moved_ms = names->moved_ms;
+		pthread_cond_broadcast(&names->changed);
+	}
 	pthread_mutex_unlock(&names->lock);
+}
+
+struct sbx_call names_telling(struct sbx_names *names, const struct sbx_call *call)
+{
+	struct sbx_call telling = *call;
+
+	telling.moved = names_moved;
+	telling.moved_arg = names;
+	return telling;
 }
 
 struct sbx_call names_own_call(struct sbx_names *names, int64_t timeout_ms)
 {
-	return (struct sbx_call){
-		.cancel = names->cancel,
-		.stall_timeout_ms = timeout_ms,
-		.moved = names_moved,
-		.moved_arg = names,
-	};
+	const struct sbx_call call = { .cancel = names->cancel, .stall_timeout_ms = timeout_ms };
+
+	return names_telling(names, &call);
 }
 
 int names_task_start_locked(struct sbx_names *names, int (*fn)(void *arg), void *arg)

@@ -72,7 +72,8 @@ struct sbx_names {
 	unsigned int n_holding; /* of them, until it is time for the next */
 	int64_t sent_us; /* when the last request was sent */
 
-	uint64_t moves; /* counts as requests of the pool's threads get on */
+	int64_t moved_ms; /* when a request that others wait for last got on */
+	int64_t told_moved_ms; /* and when those who wait were last woken for that */
 
 	/* plain.c */
 	unsigned int n_plain; /* requests under way */
@@ -91,6 +92,8 @@ void names_check_epoch(struct sbx_names *names);
 
 /* A call for requests of our own, which no caller can cancel. */
 struct sbx_call names_own_call(struct sbx_names *names, int64_t timeout_ms);
+/* @call, of a request for whose end others wait (sbx_wait_moving() on moved_ms). */
+struct sbx_call names_telling(struct sbx_names *names, const struct sbx_call *call);
 
 /* Start @fn(@arg) on the pool; counted in n_tasks, so that the store outlives it: @fn ends with
  * names_task_end(). Caller holds names->lock. */

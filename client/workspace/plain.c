@@ -23,7 +23,7 @@ static int slot_take(struct sbx_names *names, const struct sbx_call *call)
 		return r;
 	pthread_mutex_lock(&names->lock);
 	while (r == 0 && names->n_plain >= PLAIN_PARALLEL)
-		r = sbx_wait_for(&wait);
+		r = sbx_wait_moving(&wait, &names->moved_ms);
 	if (r == 0)
 		names->n_plain++;
 	pthread_mutex_unlock(&names->lock);
@@ -67,6 +67,7 @@ static void attr_of_stat(const struct sbx_stat *st, struct sbx_attr *ret_attr)
 int names_plain_stat(struct sbx_names *names, const struct sbx_call *call, const char *path,
 		     struct sbx_attr *ret_attr)
 {
+	const struct sbx_call telling = names_telling(names, call);
 	struct sbx_stat st;
 	struct sbx_attr attr;
 	int64_t asked_us;
@@ -78,7 +79,7 @@ int names_plain_stat(struct sbx_names *names, const struct sbx_call *call, const
 	if (r < 0)
 		return r;
 	asked_us = names_now_us();
-	r = sbx_session_stat(names->session, call, names_wire_path(path), &st);
+	r = sbx_session_stat(names->session, &telling, names_wire_path(path), &st);
 	slot_give(names);
 	if (r == 0)
 		attr_of_stat(&st, &attr);
@@ -169,7 +170,7 @@ static int prefetch_all(struct sbx_names *names, const struct sbx_call *call, GP
 		prefetch->n_running++;
 	}
 	while (r == 0 && prefetch->n_running > 0)
-		r = sbx_wait_moving(&wait, &names->moves);
+		r = sbx_wait_moving(&wait, &names->moved_ms);
 	prefetch_unref_locked(prefetch);
 	pthread_mutex_unlock(&names->lock);
 	sbx_wait_end(&wait);
@@ -208,6 +209,7 @@ static void listed_refused(void *arg, const char *escaped_name)
 
 int names_plain_list(struct sbx_names *names, const struct sbx_call *call, const char *path)
 {
+	const struct sbx_call telling = names_telling(names, call);
 	g_autoptr(GPtrArray) found = g_ptr_array_new_with_free_func(g_free);
 	struct listed listed = { .names = names, .path = path, .found = found };
 	struct sbx_dir_sink sink = {
@@ -231,7 +233,7 @@ int names_plain_list(struct sbx_names *names, const struct sbx_call *call, const
 	if (r < 0)
 		return r;
 	asked_us = names_now_us();
-	r = sbx_session_readdir(names->session, call, names_wire_path(path), &sink);
+	r = sbx_session_readdir(names->session, &telling, names_wire_path(path), &sink);
 	slot_give(names);
 	if (r < 0)
 		return r;

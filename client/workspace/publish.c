@@ -24,7 +24,7 @@ void nfile_moved(void *arg)
 	struct sbx_node_file *node = arg;
 
 	pthread_mutex_lock(&node->lock);
-	node->moves++;
+	node->moved_ms = sbx_clock_ms();
 	pthread_mutex_unlock(&node->lock);
 }
 
@@ -453,7 +453,7 @@ int publish_wait(struct sbx_node_file *node, const struct sbx_call *call)
 	node->n_waiting++;
 	while (r == 0 && nfile_is_unsent_locked(node) && node->sent_seq < seq) {
 		if (node->publishing || node->n_holds > 0) {
-			r = sbx_wait_moving(&wait, &node->moves);
+			r = sbx_wait_moving(&wait, &node->moved_ms);
 		} else if (begun && node->attempts != begun_at && node->attempt_error < 0) {
 			/* One that was begun for this caller. */
 			r = node->attempt_error;
@@ -576,7 +576,7 @@ static int node_wait_while(struct sbx_node_file *node, const struct sbx_call *ca
 		return r;
 	pthread_mutex_lock(&node->lock);
 	while (r == 0 && condition_locked(node))
-		r = sbx_wait_moving(&wait, &node->moves);
+		r = sbx_wait_moving(&wait, &node->moved_ms);
 	pthread_mutex_unlock(&node->lock);
 	sbx_wait_end(&wait);
 	return r;

@@ -243,6 +243,7 @@ int names_probe_surveying(struct sbx_names *names, const struct sbx_call *call,
 			  const struct sbx_probe_reply **ret_probe,
 			  struct sbx_scan_reply **ret_seen, int64_t *ret_asked_us)
 {
+	struct sbx_call telling = names_telling(names, call);
 	struct sbx_probe_reply *probe = NULL;
 	struct sbx_wait wait;
 	int64_t asked_us = 0;
@@ -258,7 +259,7 @@ int names_probe_surveying(struct sbx_names *names, const struct sbx_call *call,
 	pthread_mutex_lock(&names->lock);
 	/* Who asks may wait for what is being mended, so that one can't wait for it. */
 	while (r == 0 && names->probing && !call->mending)
-		r = sbx_wait_for(&wait);
+		r = sbx_wait_moving(&wait, &names->moved_ms);
 	epoch = names->epoch;
 	if (r == 0 && names->probe && names->probe_epoch == epoch) {
 		*ret_probe = names->probe;
@@ -273,14 +274,14 @@ int names_probe_surveying(struct sbx_names *names, const struct sbx_call *call,
 	if (r < 0)
 		return r;
 
-	r = probe_ask(names, call, survey, &probe, &asked_us);
+	r = probe_ask(names, &telling, survey, &probe, &asked_us);
 	/* A long answer may have been cut: a short one, then. */
 	if (r == -EAGAIN && survey)
-		r = probe_ask(names, call, NULL, &probe, &asked_us);
+		r = probe_ask(names, &telling, NULL, &probe, &asked_us);
 	/* What a sandbox lacks it lacks twice; a process that could not be started for a moment is
 	 * no reason to take the plain routes. */
 	if (r == -EOPNOTSUPP && sbx_names_has_exec(names))
-		r = probe_ask(names, call, NULL, &probe, &asked_us);
+		r = probe_ask(names, &telling, NULL, &probe, &asked_us);
 	if (r == 0 && probe->survey) {
 		*ret_seen = g_steal_pointer(&probe->survey);
 		*ret_asked_us = asked_us;

@@ -66,7 +66,7 @@ struct small_files {
 	unsigned int n_guessed; /* since ahead was last changed */
 	unsigned int n_used; /* of these */
 	bool packs_well; /* what came last */
-	uint64_t moves; /* counts as requests get on */
+	int64_t moved_ms; /* when a request last got on */
 };
 
 static guint version_key_hash(gconstpointer key)
@@ -387,7 +387,7 @@ static void small_moved(void *arg)
 	struct small_files *small = arg;
 
 	pthread_mutex_lock(&small->lock);
-	small->moves++;
+	small->moved_ms = sbx_clock_ms();
 	pthread_mutex_unlock(&small->lock);
 }
 
@@ -495,7 +495,7 @@ static int flight_wait(struct small_files *small, const struct sbx_call *call,
 		return r;
 	pthread_mutex_lock(&small->lock);
 	while (r == 0 && !flight->done)
-		r = sbx_wait_moving(&wait, &small->moves);
+		r = sbx_wait_moving(&wait, &small->moved_ms);
 	if (flight->done)
 		r = 0;
 	pthread_mutex_unlock(&small->lock);

@@ -211,7 +211,7 @@ static int stream_write(void *arg, const void *data, size_t len)
 		return r;
 	pthread_mutex_lock(&content->lock);
 	stream->pos += len;
-	content->moves++;
+	content->moved_ms = sbx_clock_ms();
 	if (stream->proven || stream->alone) {
 		sbx_rangeset_add(&content->present, stream->pos - len, stream->pos);
 		if (stream->pos >= content->wake_pos) {

@@ -2,11 +2,13 @@
 
 import os
 
+import pytest
+
 from jobtools import Reader, ended, start, status
 from sbxtest.timing import wait_for
 
 KIB = 1024
-# A quarter of it is for logs.
+# A quarter of it is for logs: half of that for those that are open.
 OPTIONS = ["cache_size=4M"]
 BOUND = 1024 * KIB
 # What is not a whole block of a file.
@@ -50,7 +52,7 @@ def test_a_running_log(make):
         wait_for(lambda: len(reader.data) >= len(expected), 10)
         wait_for(lambda: kept(mount) <= BOUND + ROUNDING, 5, f"{kept(mount)} bytes are kept")
         # It is still read: what is kept is not nothing.
-        assert kept(mount) > BOUND // 2
+        assert kept(mount) > BOUND // 4
         assert (job / "output.log").read_bytes() == expected
         with open(job / "output.log", "rb", buffering=0) as log:
             for offset in (0, 1, len(expected) - BOUND - 5000, len(expected) // 2,
@@ -97,3 +99,43 @@ def test_what_earlier_mounts_left(make, start_mount, tmp_path):
     for log in logs:
         assert log.read_bytes() == lumps(6)
     wait_for(lambda: kept(mount) <= BOUND + ROUNDING, 5, f"{kept(mount)} bytes are kept")
+
+
+def test_two_mounts_follow_one_log(make, start_mount, tmp_path):
+    """What the one gives of what it keeps, the other still has."""
+    dirs = {"state_dir": tmp_path / "state", "cache_dir": tmp_path / "cache"}
+    server, mount, session = make(options=OPTIONS, mount=dirs)
+    other = start_mount(server.url, **dirs)
+    job = session / "jobs" / start(session, LUMP.format(count=30, pause=0.1))
+    expected = lumps(30)
+    readers = [Reader(["tail", "-c", "+1", "-f", m / "dev1/jobs" / job.name / "output.log"])
+               for m in (mount, other)]
+    try:
+        assert ended(job)["exit"] == "0"
+        for reader in readers:
+            wait_for(lambda r=reader: len(r.data) >= len(expected), 10)
+        wait_for(lambda: kept(mount) <= BOUND + ROUNDING, 5, f"{kept(mount)} bytes are kept")
+        assert (other / "dev1/jobs" / job.name / "output.log").read_bytes() == expected
+        assert (job / "output.log").read_bytes() == expected
+    finally:
+        for reader in readers:
+            reader.stop()
+    assert [reader.data == expected for reader in readers] == [True, True]
+
+
+@pytest.mark.long(20)
+def test_jobs_that_are_not_kept(make):
+    """Whose log was read: nothing of them stays open when nobody has read it for a while."""
+    _, mount, session = make(options=["jobs_keep=2"])
+    for index in range(8):
+        job = session / "jobs" / start(session, f"echo {index}")
+        assert ended(job)["exit"] == "0"
+        assert (job / "output.log").read_text() == f"{index}\n"
+
+    def logs():
+        fds = f"/proc/{mount.pid}/fd"
+        return [path for path in map(os.readlink, (os.path.join(fds, name)
+                                                   for name in os.listdir(fds)))
+                if "/jobs/" in path and ".log" in path]
+
+    wait_for(lambda: len(logs()) <= 3, 30, f"{logs()}")

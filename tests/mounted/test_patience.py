@@ -93,8 +93,8 @@ def test_small_files_that_go_slowly(start_sbxd, start_mount):
     """In a request that carries several, each of whose writers waits."""
     server = start_sbxd()
     data = {f"f{index}": os.urandom(40_000) for index in range(4)}
-    with SlowLine(server.port, 100_000) as line:
-        mount = start_mount(line.url, ["timeout=1"])
+    with SlowLine(server.port, 50_000) as line:
+        mount = start_mount(line.url, ["timeout=2"])
         (mount / "dev1").mkdir()
         assert os.listdir(mount / "dev1/fs") == []
         threads = [threading.Thread(target=(mount / "dev1/fs" / name).write_bytes, args=(text,))
@@ -104,7 +104,7 @@ def test_small_files_that_go_slowly(start_sbxd, start_mount):
             thread.start()
         for thread in threads:
             thread.join()
-        assert time.monotonic() - begun > 1.5
+        assert time.monotonic() - begun > 4
         root = server.session_dir(mount.status("dev1")["id"])
         assert {name: (root / name).read_bytes() for name in data} == data
         assert (mount / "dev1/errors").read_text() == ""

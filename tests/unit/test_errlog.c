@@ -37,6 +37,26 @@ static void test_equal_lines_are_counted(void **state)
 	sbx_errlog_free(log);
 }
 
+/* Also those that others came between: a few that alternate don't drive out the rest. */
+static void test_alternating_lines_are_two(void **state)
+{
+	struct sbx_errlog *log = sbx_errlog_new();
+	g_autofree char *text = NULL;
+
+	(void)state;
+	sbx_errlog_note(log, "get", "first", -EIO, "x");
+	for (int i = 0; i < 2 * SBX_ERRLOG_MAX; i++)
+		sbx_errlog_note(log, "get", i % 2 ? "a" : "b", -EIO, "x");
+	text = sbx_errlog_render(log, NULL);
+	assert_int_equal(count_lines(text), 3);
+	assert_non_null(strstr(text, "get first EIO x\n"));
+	assert_non_null(strstr(text, "get a EIO x times=64\n"));
+	assert_non_null(strstr(text, "get b EIO x times=64\n"));
+	assert_true(strstr(text, " first ") < strstr(text, " b ") &&
+		    strstr(text, " b ") < strstr(text, " a "));
+	sbx_errlog_free(log);
+}
+
 static void test_oldest_go_first(void **state)
 {
 	struct sbx_errlog *log = sbx_errlog_new();
@@ -97,6 +117,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_equal_lines_are_counted),
+		cmocka_unit_test(test_alternating_lines_are_two),
 		cmocka_unit_test(test_oldest_go_first),
 		cmocka_unit_test(test_hostile_text_stays_on_its_line),
 		cmocka_unit_test(test_failure_tells_status_and_code),

@@ -111,6 +111,7 @@ static void test_refused(void **state)
 	is_refused("{\"command\":\"x\",\"other\":1}");
 	is_refused("{\"command\":\"x\",\"env\":[]}");
 	is_refused("{\"command\":\"x\",\"env\":{\"A\":1}}");
+	is_refused("{\"command\":\"x\",\"env\":{\"A=B\":\"c\"}}");
 	is_refused("{\"command\":\"x\",\"timeoutSeconds\":-1}");
 	is_refused("{\"command\":\"x\",\"timeoutSeconds\":1e300}");
 	is_refused("{\"command\":\"x\",\"timeoutSeconds\":\"1\"}");

@@ -5,7 +5,7 @@ import threading
 import time
 
 # So that what is on its way is on the client's side, and moves in small steps, as on a network.
-RECEIVE_BUFFER = 32 * 1024
+RECEIVE_BUFFER = 8 * 1024
 SEGMENT = 1448
 
 
@@ -18,6 +18,8 @@ class SlowLine:
     def __init__(self, port: int, bytes_per_s: int):
         self._port, self._rate = port, bytes_per_s
         self._stopped = threading.Event()
+        self._lock = threading.Lock()
+        self._free = 0  # when what was taken so far has gone
         self._listener = socket.socket()
         self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
         self._listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, SEGMENT)
@@ -51,12 +53,18 @@ class SlowLine:
                 threading.Thread(target=self._carry, args=(source, sink, slow),
                                  daemon=True).start()
 
+    def _wait_turn(self, size: int):
+        with self._lock:
+            self._free = max(self._free, time.monotonic()) + size / self._rate
+            until = self._free
+        time.sleep(max(0, until - time.monotonic()))
+
     def _carry(self, source, sink, slow):
         step = max(1, self._rate // 20)
         try:
             while data := source.recv(step if slow else 65536):
                 if slow:
-                    time.sleep(len(data) / self._rate)
+                    self._wait_turn(len(data))
                 while slow and self._stopped.is_set():
                     time.sleep(0.05)
                     if self._listener.fileno() < 0:
