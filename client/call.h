@@ -99,6 +99,10 @@ struct sbx_call {
 	 * those who wait for what it brings (sbx_wait_moving()). NULL: nobody does. */
 	void (*moved)(void *arg);
 	void *moved_arg;
+	/* What `errors` names a failure after, where the request's own do not tell; both borrowed.
+	 * NULL: they do. */
+	const char *operation;
+	const char *path;
 	bool background; /* no program waits for it: it is not a use that keeps a session awake */
 	bool no_wake; /* a session that is asleep is left so: -ESTALE */
 	bool mending; /* part of what revives a session: goes on while others wait for that */

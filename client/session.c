@@ -406,8 +406,9 @@ static int session_perform(struct sbx_session *session, const struct sbx_call *c
 		if (call->failure)
 			*call->failure = failure;
 		if (!sbx_errno_is_ordinary(r) && !(call->no_wake && failure.session_not_found))
-			sbx_errlog_failure(session->errors, request->op, request->path, r,
-					   &failure);
+			sbx_errlog_failure(
+				session->errors, call->operation ? call->operation : request->op,
+				call->operation ? call->path : request->path, r, &failure);
 	}
 	return r;
 }

@@ -235,6 +235,13 @@ static int root_getattr(struct op *op, struct node *node, struct stat *ret_st,
 	return 0;
 }
 
+static int refused_name(struct op *op, const char *operation, const char *name)
+{
+	sbx_errlog_note(op->fs->parts.errors, operation, name, -EINVAL,
+			"no name of a session: [A-Za-z0-9][A-Za-z0-9._-]{0,63}, and none of ours");
+	return -EINVAL;
+}
+
 static int root_mkdir(struct op *op, struct node *dir, const char *name, mode_t mode,
 		      struct entry *ret_entry)
 {
@@ -243,7 +250,7 @@ static int root_mkdir(struct op *op, struct node *dir, const char *name, mode_t 
 
 	(void)mode;
 	if (!sbx_session_name_is_valid(name))
-		return -EINVAL;
+		return refused_name(op, "mkdir", name);
 	r = scratch_lookup(op, op->fs->root_scratch, dir, name, ret_entry);
 	if (r == 0) {
 		op_entry_undo(op, ret_entry);
@@ -323,7 +330,7 @@ static int root_rename(struct op *op, struct node *from_dir, const char *from, s
 	if (strcmp(from, to) == 0)
 		return 0;
 	if (!sbx_session_name_is_valid(to))
-		return synth_find(&root_table, to) ? -EEXIST : -EINVAL;
+		return synth_find(&root_table, to) ? -EEXIST : refused_name(op, "rename", to);
 	r = sbx_sessions_rename(op->fs->parts.sessions, from, to);
 	if (r == 0)
 		node_renamed(op->fs->nodes, from_dir, from, to_dir, to);

@@ -7,6 +7,8 @@
 
 #include <glib.h>
 
+#include "client/errlog.h"
+#include "client/session.h"
 #include "client/workspace/files.h"
 #include "client/workspace/workspace.h"
 #include "fusefs/fsession.h"
@@ -269,8 +271,12 @@ static int tree_setattr(struct op *op, struct node *node, struct handle *handle,
 	int r;
 
 	if (((change->set & OP_SET_UID) && change->uid != op->fs->config.uid) ||
-	    ((change->set & OP_SET_GID) && change->gid != op->fs->config.gid))
+	    ((change->set & OP_SET_GID) && change->gid != op->fs->config.gid)) {
+		(void)node_path(op->fs->nodes, node, &path);
+		sbx_errlog_note(sbx_session_errors(node->session->session), "chown", path, -EPERM,
+				"everything belongs to who mounted, or to uid and gid");
 		return -EPERM;
+	}
 	set.set = (change->set & OP_SET_MODE ? SBX_SET_MODE : 0) |
 		  (change->set & OP_SET_SIZE ? SBX_SET_SIZE : 0) |
 		  (change->set & OP_SET_ATIME ? SBX_SET_ATIME : 0) |

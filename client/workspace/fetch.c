@@ -116,12 +116,16 @@ int sbx_fetch(struct sbx_session *session, struct sbx_names *names, const struct
 	      int64_t *ret_clock_ns)
 {
 	const struct sbx_probe_reply *probe;
-	int r = sbx_names_probe(names, call, &probe);
+	struct sbx_call own = *call;
+	int r;
 
+	own.operation = "read";
+	own.path = items[0].path;
+	r = sbx_names_probe(names, &own, &probe);
 	if (r < 0)
 		return r;
 	for (int tries = 0; tries < FETCH_TRIES; tries++) {
-		r = fetch_once(session, names, call, &probe->tools, items, n_items, max_bytes,
+		r = fetch_once(session, names, &own, &probe->tools, items, n_items, max_bytes,
 			       compress, ret_clock_ns);
 		if (r != -EAGAIN)
 			return r;

@@ -541,9 +541,15 @@ static int flight_run(void *arg)
 		names_own_call(names, sbx_session_options(names->session)->timeout_ms);
 	const struct sbx_probe_reply *probe;
 	int64_t asked_us = names_now_us();
+	g_autofree char *path = NULL;
 	bool landed = false;
 	int r;
 
+	pthread_mutex_lock(&names->lock);
+	path = g_strdup(g_ptr_array_index(flight->paths, 0));
+	pthread_mutex_unlock(&names->lock);
+	call.operation = "list";
+	call.path = path;
 	call.failure = &failure;
 	call.no_wake = flight->no_wake;
 	if (flight->mode == SBX_SCAN_TREE && !sbx_names_probe_cached(names)) {

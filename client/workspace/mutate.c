@@ -480,6 +480,13 @@ static void batch_put_back(struct sbx_names *names, GPtrArray *batch)
 	pthread_mutex_unlock(&names->lock);
 }
 
+/* Failures of a request are told as the first mutation's. */
+static void call_is_about(struct sbx_call *call, const struct mutation *mutation)
+{
+	call->operation = sbx_op_word(mutation->ops[0].kind);
+	call->path = mutation->ops[0].path;
+}
+
 /* Send what is in @batch, as far as it fits one request. */
 static void batch_send(struct sbx_names *names, GPtrArray *batch)
 {
@@ -500,6 +507,7 @@ static void batch_send(struct sbx_names *names, GPtrArray *batch)
 		timeout_ms = MAX(timeout_ms, mutation->timeout_ms);
 	}
 	call.stall_timeout_ms = timeout_ms;
+	call_is_about(&call, g_ptr_array_index(batch, 0));
 	r = sbx_names_probe(names, &call, &probe);
 	if (r < 0)
 		n = batch->len;
@@ -646,6 +654,7 @@ int sbx_names_apply_aside(struct sbx_names *names, const struct sbx_call *call, 
 	struct sbx_apply_request *request = NULL;
 	struct sbx_apply_reply *reply = NULL;
 	g_autoptr(GPtrArray) batch = g_ptr_array_new();
+	struct sbx_call own = *call;
 	struct mutation *mutation;
 	int64_t asked_us = 0;
 	guint n = 0;
@@ -655,12 +664,13 @@ int sbx_names_apply_aside(struct sbx_names *names, const struct sbx_call *call, 
 	if (r < 0)
 		return r;
 	mutation = mutation_new(ops, n_ops, timeout_ms);
+	call_is_about(&own, mutation);
 	g_ptr_array_add(batch, mutation);
 	do {
 		g_clear_pointer(&request, sbx_apply_free);
 		r = batch_encode(names, batch, &probe->tools, NULL, &request, &n);
 		if (r == 0)
-			r = request_send(names, call, timeout_ms, request, &reply, &asked_us);
+			r = request_send(names, &own, timeout_ms, request, &reply, &asked_us);
 	} while (r == -E2BIG && request);
 	pthread_mutex_lock(&names->lock);
 	mutation->refs++;

@@ -8,6 +8,22 @@
 #include "client/workspace/names_impl.h"
 #include "client/workspace/workspace.h"
 
+const char *sbx_op_word(enum sbx_op_kind kind)
+{
+	static const char *const words[] = {
+		[SBX_DO_MKDIR] = "mkdir",	[SBX_DO_RMDIR] = "rmdir",
+		[SBX_DO_UNLINK] = "unlink",	[SBX_DO_RENAME] = "rename",
+		[SBX_DO_LINK] = "link",		[SBX_DO_SYMLINK] = "symlink",
+		[SBX_DO_CHMOD] = "chmod",	[SBX_DO_UTIMENS] = "utimens",
+		[SBX_DO_TRUNCATE] = "truncate", [SBX_DO_EXTEND] = "truncate",
+		[SBX_DO_CREATE] = "create",	[SBX_DO_EXPECT] = "look",
+		[SBX_DO_SWEEP] = "sweep",	[SBX_DO_SAVE] = "write",
+		[SBX_DO_PATCH] = "write",	[SBX_DO_COPY] = "copy",
+	};
+
+	return words[kind];
+}
+
 void sbx_op_results_clear(struct sbx_op_result *results, size_t n_results)
 {
 	for (size_t i = 0; i < n_results; i++)

@@ -39,6 +39,9 @@ enum sbx_op_kind {
 	SBX_DO_COPY, /* from, from_offset, path, offset, size (SBX_COPY_WHOLE) */
 };
 
+/* As a user would say it: "mkdir". A constant. */
+const char *sbx_op_word(enum sbx_op_kind kind);
+
 /* Paths as in workspace.h: relative to the workspace. Pointers are borrowed by who makes it. */
 struct sbx_op {
 	enum sbx_op_kind kind;

@@ -224,8 +224,12 @@ static int check_change(struct sbx_workspace *ws, const char *path)
 		return r;
 	if (ws->options.read_only || path[0] == '/')
 		return -EROFS;
-	/* The directory that sbxfs keeps in the workspace is not shown, so it can't be taken. */
-	return sbx_path_is_within(path, SBX_WORK_DIR) ? -EPERM : 0;
+	if (!sbx_path_is_within(path, SBX_WORK_DIR))
+		return 0;
+	/* It is not shown, so it can't be taken. */
+	sbx_errlog_note(sbx_session_errors(ws->session), "name", path, -EPERM,
+			"sbxfs keeps a directory of that name in the workspace");
+	return -EPERM;
 }
 
 /* The first error of what was to be done together. */
@@ -468,8 +472,11 @@ int sbx_ws_setattr(struct sbx_workspace *ws, const struct sbx_call *call, const 
 		r = check_change(ws, path);
 	else
 		r = ws->options.read_only ? -EROFS : 0;
-	if (r == 0 && change->set & SBX_SET_MODE && change->mode & 07000 && !change->of_directory)
+	if (r == 0 && change->set & SBX_SET_MODE && change->mode & 07000 && !change->of_directory) {
 		r = -EPERM;
+		sbx_errlog_note(sbx_session_errors(ws->session), "chmod", path, r,
+				"no file is given a setuid, setgid or sticky bit");
+	}
 	if (r < 0)
 		return r;
 	/* The plain routes carry neither; a later PUT would forget what was promised now. */
