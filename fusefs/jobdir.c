@@ -17,7 +17,7 @@
 #include "fusefs/text.h"
 #include "fusefs/verb.h"
 
-/* A status is for eyes; the whole command is in meta.json. */
+/* A status is for eyes. */
 #define COMMAND_SHOWN_BYTES 1000
 
 /* A node of the directory holds a reference to its job. */

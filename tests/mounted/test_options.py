@@ -11,7 +11,7 @@ import pytest
 
 from jobtools import ended, start
 from sbxtest.calls import fails
-from sbxtest.timing import wait_for
+from sbxtest.timing import scale, wait_for
 
 MIB = 1 << 20
 
@@ -106,6 +106,8 @@ def test_ro_leaves_unsent_bytes(start_place, start_mount):
     assert place.mount.status("dev1")["pending_writes"].split()[0] == "1"
     place.mount.signal(9)
     place.mount.wait_gone()
+    # What it sent last is refused as well.
+    time.sleep(scale(0.3))
     place.server.set_faults()
     mount = start_mount(place.server.url, ["ro"], state_dir=place.mount.state_dir)
     os.listdir(mount / "dev1/fs")
