@@ -5,6 +5,7 @@ import os
 import subprocess
 import threading
 import time
+from functools import partial
 
 import pytest
 
@@ -12,6 +13,17 @@ from sbxtest.slowline import SlowLine
 from sbxtest.timing import scale, wait_for
 
 MIB = 1 << 20
+
+
+def at_once(functions) -> float:
+    """Runs each in a thread of its own; how long all took."""
+    threads = [threading.Thread(target=function) for function in functions]
+    begun = time.monotonic()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return time.monotonic() - begun
 
 
 def test_changes_end_after_ten_seconds(start_place):
@@ -37,11 +49,7 @@ def test_changes_end_after_ten_seconds(start_place):
             result = error.errno
         found[name] = result, time.monotonic() - begun
 
-    threads = [threading.Thread(target=run, args=(name,)) for name in changes]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once([partial(run, name) for name in changes])
     place.server.set_faults()
     for name, (result, took) in found.items():
         wanted = {errno.EIO} if name == "session" else {errno.ETIMEDOUT, errno.EHOSTUNREACH}
@@ -97,14 +105,8 @@ def test_small_files_that_go_slowly(start_sbxd, start_mount):
         mount = start_mount(line.url, ["timeout=2"])
         (mount / "dev1").mkdir()
         assert os.listdir(mount / "dev1/fs") == []
-        threads = [threading.Thread(target=(mount / "dev1/fs" / name).write_bytes, args=(text,))
-                   for name, text in data.items()]
-        begun = time.monotonic()
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert time.monotonic() - begun > 4
+        assert at_once([partial((mount / "dev1/fs" / name).write_bytes, text)
+                        for name, text in data.items()]) > 4
         root = server.session_dir(mount.status("dev1")["id"])
         assert {name: (root / name).read_bytes() for name in data} == data
         assert (mount / "dev1/errors").read_text() == ""
@@ -121,27 +123,10 @@ def test_names_that_come_slowly(start_place):
     place.fresh()
     place.server.set_faults("exec:*:trickle=10000")
     found = []
-
-    def look():
-        found.append(len(os.listdir(place.fs)))
-
-    threads = [threading.Thread(target=look) for _ in range(3)]
-    begun = time.monotonic()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert time.monotonic() - begun > 1.5
+    assert at_once([lambda: found.append(len(os.listdir(place.fs)))] * 3) > 1.5
     assert found == [201] * 3
     place.server.set_faults("exec:*:trickle=60000", "get:*:trickle=60000")
-    threads = [threading.Thread(target=lambda: found.append((place.fs / "small").read_bytes()))
-               for _ in range(3)]
-    begun = time.monotonic()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert time.monotonic() - begun > 1.2
+    assert at_once([lambda: found.append((place.fs / "small").read_bytes())] * 3) > 1.2
     assert found[3:] == [text] * 3
     assert place.errors() == ""
 
