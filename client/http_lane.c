@@ -4,6 +4,10 @@
 
 #include <glib.h>
 
+/* Who waits for a place looks so often, in the time that he may stand still, whether others get on,
+ * and tells who waits for him. */
+#define LOOKS 4
+
 struct http_lanes {
 	pthread_mutex_t lock; /* everything in this file */
 	unsigned int max;
@@ -60,18 +64,30 @@ static void lane_put_locked(struct http_lanes *lanes, struct http_lane *lane)
 static int wait_for_place_locked(struct http_lanes *lanes, struct http_lane *lane,
 				 const struct sbx_call *call, struct sbx_wait *wait)
 {
+	int64_t begun_ms = sbx_clock_ms();
+	int64_t seen_ms = atomic_load(&lane->progress_ms);
 	int r = 0;
 
 	while (r == 0 && lane->busy >= lanes->max) {
+		int64_t progress_ms;
+
+		if (call->stall_timeout_ms > 0)
+			wait->until_ms = sbx_clock_ms() + MAX(call->stall_timeout_ms / LOOKS, 1);
+		if (call->deadline_ms != 0)
+			wait->until_ms = MIN(wait->until_ms, call->deadline_ms);
 		r = sbx_wait_for(wait);
 		if (r != -ETIMEDOUT || sbx_call_check(call) < 0)
 			continue;
 		/* The others in the lane may have got on: then it is full, but not stuck. */
-		wait->until_ms = atomic_load(&lane->progress_ms) + call->stall_timeout_ms;
-		if (wait->until_ms > sbx_clock_ms())
+		progress_ms = atomic_load(&lane->progress_ms);
+		if (MAX(progress_ms, begun_ms) + call->stall_timeout_ms > sbx_clock_ms())
 			r = 0;
-		if (call->deadline_ms != 0 && call->deadline_ms < wait->until_ms)
-			wait->until_ms = call->deadline_ms;
+		if (progress_ms > seen_ms && call->moved != NULL) {
+			seen_ms = progress_ms;
+			pthread_mutex_unlock(&lanes->lock);
+			call->moved(call->moved_arg);
+			pthread_mutex_lock(&lanes->lock);
+		}
 	}
 	return r;
 }

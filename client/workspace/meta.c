@@ -268,7 +268,9 @@ void meta_entry_set_remote(struct sbx_meta *meta, struct meta_entry *entry,
 			entry->dir = NULL;
 		}
 	} else if (entry->dir && entry->has_remote && !same_file && attr->ino != 0) {
-		/* Another directory of that name: of its listing nothing is known. */
+		/* Another directory of that name: of its listing nothing is known, and that it did
+		 * not change lately says nothing of what was in the one before it. */
+		entry->dir->complete = false;
 		entry->dir->validated_us = META_NEVER_US;
 		entry->dir->clock_ns = 0;
 	}

@@ -113,6 +113,22 @@ def test_small_files_that_go_slowly(start_sbxd, start_mount):
         assert mount.status("dev1")["pending_writes"].startswith("0 ")
 
 
+def test_more_than_there_are_connections_for(start_sbxd, start_mount):
+    """Who waits for one of them sees that the others get on."""
+    server = start_sbxd()
+    data = {f"f{index}": os.urandom(120_000) for index in range(4)}
+    with SlowLine(server.port, 60_000) as line:
+        mount = start_mount(line.url, ["timeout=2", "max_conn=2"])
+        (mount / "dev1").mkdir()
+        assert os.listdir(mount / "dev1/fs") == []
+        assert at_once([partial((mount / "dev1/fs" / name).write_bytes, text)
+                        for name, text in data.items()]) > 6
+        root = server.session_dir(mount.status("dev1")["id"])
+        assert {name: (root / name).read_bytes() for name in data} == data
+        assert (mount / "dev1/errors").read_text() == ""
+        assert mount.status("dev1")["pending_writes"].startswith("0 ")
+
+
 def test_names_that_come_slowly(start_place):
     """All who wait for one listing, and for the bytes of small files, see that they come."""
     place = start_place("gnu-host", ["timeout=1"])
