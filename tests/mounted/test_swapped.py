@@ -1,4 +1,4 @@
-"""Trees that the sandbox puts in the place of others, whose directories did not change meanwhile."""
+"""Trees that the sandbox puts in the place of others, with directories that did not change lately."""
 
 import os
 import time
