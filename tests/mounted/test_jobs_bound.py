@@ -86,18 +86,18 @@ def test_what_earlier_mounts_left(make, start_mount, tmp_path):
     server, mount, session = make(mount=dirs)
     names = []
     for _ in range(3):
-        job = session / "jobs" / start(session, LUMP.format(count=6, pause=0))
+        job = session / "jobs" / start(session, LUMP.format(count=4, pause=0))
         assert ended(job)["exit"] == "0"
-        assert (job / "output.log").read_bytes() == lumps(6)
+        assert (job / "output.log").read_bytes() == lumps(4)
         names.append(job.name)
-    assert kept(mount) > 1.5 * BOUND
+    assert kept(mount) > BOUND
     mount.unmount()
     mount = start_mount(server.url, OPTIONS, **dirs)
     logs = [mount / "dev1/jobs" / name / "output.log" for name in names]
-    assert logs[0].stat().st_size == len(lumps(6))
+    assert logs[0].stat().st_size == len(lumps(4))
     assert 0 < kept(mount) <= BOUND + ROUNDING
     for log in logs:
-        assert log.read_bytes() == lumps(6)
+        assert log.read_bytes() == lumps(4)
     wait_for(lambda: kept(mount) <= BOUND + ROUNDING, 5, f"{kept(mount)} bytes are kept")
 
 

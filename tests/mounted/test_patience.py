@@ -137,7 +137,7 @@ def test_names_that_come_slowly(start_place):
         (place.root / f"{os.urandom(20).hex()}-{index}").touch()
     (place.root / "small").write_bytes(text)
     place.fresh()
-    place.server.set_faults("exec:*:trickle=10000")
+    place.server.set_faults("exec:*:trickle=5000")
     found = []
     assert at_once([lambda: found.append(len(os.listdir(place.fs)))] * 3) > 1.5
     assert found == [201] * 3

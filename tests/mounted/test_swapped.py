@@ -1,4 +1,4 @@
-"""Trees that the sandbox puts in the place of others, with directories that did not change lately."""
+"""Trees that the sandbox puts in the place of others, whose directories did not change since."""
 
 import os
 import time
