@@ -1,7 +1,6 @@
 #include "client/session.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -141,7 +140,7 @@ int sbx_session_save(struct sbx_session *session)
 	int r;
 
 	/* Its holder writes what is known of it. */
-	if (!sbx_session_is_holder(session)) {
+	if (session_is_held(session)) {
 		sbx_json_free(object);
 		return 0;
 	}
@@ -686,22 +685,31 @@ int64_t sbx_session_last_use_ms(struct sbx_session *session)
 	return atomic_load(&session->last_use_ms);
 }
 
-bool sbx_session_is_holder(struct sbx_session *session)
+/* 0: this mount is the holder; -EWOULDBLOCK: another is; else it can't be told. */
+static int session_hold(struct sbx_session *session)
 {
-	bool is_holder;
+	int r = 0;
 
 	pthread_mutex_lock(&session->lock);
 	if (session->lock_fd < 0)
-		(void)sbx_statedir_lock(session->dirfd, &session->lock_fd);
-	is_holder = session->lock_fd >= 0;
+		r = sbx_statedir_lock(session->dirfd, &session->lock_fd);
 	pthread_mutex_unlock(&session->lock);
-	return is_holder;
+	return r;
+}
+
+bool sbx_session_is_holder(struct sbx_session *session)
+{
+	return session_hold(session) == 0;
+}
+
+bool session_is_held(struct sbx_session *session)
+{
+	return session_hold(session) == -EWOULDBLOCK;
 }
 
 int session_check_holder(struct sbx_session *session, const char *operation)
 {
-	if (sbx_session_is_holder(session) ||
-	    faccessat(session->dirfd, "lock", F_OK, AT_SYMLINK_NOFOLLOW) < 0)
+	if (!session_is_held(session))
 		return 0;
 	sbx_errlog_note(session->errors, operation, NULL, -EBUSY,
 			"another mount of this endpoint holds the session");

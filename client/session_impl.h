@@ -111,6 +111,8 @@ int session_reattach(struct sbx_provider *provider, struct sbx_task_pool *pool, 
 int session_create_failed(struct sbx_errlog *errors, const char *name, int err,
 			  const struct sbx_failure *failure);
 
+/* Another mount is its holder. Takes session->lock. */
+bool session_is_held(struct sbx_session *session);
 /* May this mount do what changes what the session is: 0; -EBUSY, noted: another mount is its
  * holder. Takes session->lock. */
 int session_check_holder(struct sbx_session *session, const char *operation);
@@ -118,7 +120,7 @@ int session_check_holder(struct sbx_session *session, const char *operation);
 /* sbx_session_unref() for tasks. */
 void session_put_arg(void *session);
 
-/* Write session.json and state.json, where this mount is its holder. Takes session->lock. -ENOENT:
+/* Write session.json and state.json, unless another mount is its holder. Takes session->lock. -ENOENT:
  * it has been forgotten. */
 int sbx_session_save(struct sbx_session *session);
 

@@ -296,7 +296,7 @@ static int sessions_enter(struct sbx_sessions *sessions, const char *name, const
 	session->state = SBX_SESSION_LIVE;
 	session->seen_ms = g_get_real_time() / 1000;
 	/* Another mount may be about to give that name to another. */
-	if (!sbx_session_is_holder(session) ||
+	if (session_is_held(session) ||
 	    faccessat(session->dirfd, "session.json", F_OK, AT_SYMLINK_NOFOLLOW) == 0)
 		r = -EEXIST;
 	if (r == 0)
