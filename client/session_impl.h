@@ -120,8 +120,8 @@ int session_check_holder(struct sbx_session *session, const char *operation);
 /* sbx_session_unref() for tasks. */
 void session_put_arg(void *session);
 
-/* Write session.json and state.json, unless another mount is its holder. Takes session->lock. -ENOENT:
- * it has been forgotten. */
+/* Write session.json and state.json, unless another mount is its holder. Takes session->lock.
+ * -ENOENT: it has been forgotten. */
 int sbx_session_save(struct sbx_session *session);
 
 #endif
