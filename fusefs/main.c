@@ -53,7 +53,7 @@ enum exit_status {
 /* What logs may take of the cache's size. */
 #define LOGS_PART   4
 #define LARGE_BYTES (256 << 10)
-#define KEPT_BYTES  (4 << 20)
+#define KEPT_BYTES  (512 << 10)
 
 /* All that one run owns, in the order in which it is made. */
 struct run {
