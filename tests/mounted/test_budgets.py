@@ -32,6 +32,7 @@ class Cost:
 
     def __enter__(self):
         self.before = self.place.log_mark()
+        self.start_ms = int(time.time() * 1000)
         self.start = time.monotonic()
         return self
 
@@ -40,7 +41,8 @@ class Cost:
         self.took = time.monotonic() - self.start
         self.looks = int(self.took) + 1
         time.sleep(0.05)  # what is asked behind the programs' backs costs too
-        self.records = self.place.server.log(self.before)
+        # What was asked before is in the log when it was answered: an ended job's leader, say.
+        self.records = [r for r in self.place.server.log(self.before) if r.time >= self.start_ms]
         self.requests = len(self.records)
         self.moved = sum(r.bytes_in + r.bytes_out for r in self.records)
         programs = [r.program or r.route for r in self.records]
