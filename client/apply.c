@@ -439,6 +439,17 @@ int sbx_apply_sweep(struct sbx_apply_request *req, const char *dir, unsigned min
 	return draft_end(&draft, "sweep", flags);
 }
 
+int sbx_apply_void(struct sbx_apply_request *req, const char *opid, unsigned flags)
+{
+	struct draft draft;
+
+	draft_begin(&draft, req);
+	if (!opid_valid(opid))
+		draft.error = -EINVAL;
+	draft_add(&draft, opid);
+	return draft_end(&draft, "void", flags);
+}
+
 int sbx_apply_save(struct sbx_apply_request *req, const char *path,
 		   const struct sbx_apply_content *content, const struct sbx_apply_how *how)
 {

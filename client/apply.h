@@ -125,6 +125,13 @@ int sbx_apply_expect(struct sbx_apply_request *req, const char *path, uint64_t d
 int sbx_apply_sweep(struct sbx_apply_request *req, const char *dir, unsigned minutes,
 		    const char *mark, unsigned flags);
 
+/*
+ * What was asked for under that id, by a request whose answer did not come, is over when this is
+ * done: not begun by then it is never done (-ECANCELED is the answer to it), begun it is waited for;
+ * EBUSY: not to its end. Holds as long as outcomes are kept.
+ */
+int sbx_apply_void(struct sbx_apply_request *req, const char *opid, unsigned flags);
+
 struct sbx_apply_content {
 	const void *data; /* bytes that travel with the request; or NULL with: */
 	const char *stage; /* a file in SBX_STAGE_DIR that has them */
@@ -207,8 +214,9 @@ struct sbx_apply_reply {
 
 /*
  * Decodes stdout of the exec that ran req. 0 and a reply to be freed; -EINPROGRESS: the same id
- * still runs (ask again); -EUCLEAN: an earlier run under this id ended without an answer, or could
- * not keep it: what it did is not known; errors of sbx_program_unframe().
+ * still runs (ask again); -ECANCELED: it was voided, nothing was done; -EUCLEAN: an earlier run
+ * under this id ended without an answer, or could not keep it: what it did is not known; errors of
+ * sbx_program_unframe().
  */
 int sbx_apply_decode(const struct sbx_apply_request *req, const char *out, size_t out_len,
 		     struct sbx_apply_reply **ret_reply);

@@ -371,6 +371,7 @@ static int refusal_errno(const char *word)
 		{ "!base64", -EOPNOTSUPP },
 		{ "!busy", -EINPROGRESS },
 		{ "!lost", -EUCLEAN },
+		{ "!void", -ECANCELED },
 	};
 
 	for (size_t i = 0; i < G_N_ELEMENTS(refusals); i++) {

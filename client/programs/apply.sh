@@ -12,7 +12,8 @@
 # of the outcome's file too when something was saved: its mtime is that of the last content; e.
 #
 # The outcome is kept in .sbxfs/ops/ID: empty while the operations run, then the form of the answer,
-# the answer, and a dot. Umask 077: what is made without a mode is ours alone.
+# the answer, and a dot; "!void." where it is never to be done. Umask 077: what is made without a
+# mode is ours alone.
 #
 # Processes are what a request costs, so an answer in which nothing has to be armoured is made by
 # find alone.
@@ -393,6 +394,16 @@ do_sweep() {
 	fi
 }
 
+# do_void ID: what was asked for under it is over: not begun, it is never done; begun, it is waited
+# for.
+do_void() {
+	set -C
+	printf '!void.' >.sbxfs/ops/"$1"
+	s=$?
+	set +C
+	[ $s -eq 0 ] || outcome "$1" || [ "$E" = !lost ]
+}
+
 # do_copy SOURCE OFFSET TARGET OFFSET LENGTH: LENGTH "-" is the whole file.
 do_copy() {
 	eval "p=\$q$1 t=\$q$3"
@@ -646,24 +657,39 @@ claim() {
 	return $s
 }
 
-# repeat: the answer that another exec gave or will give, if there is one.
-repeat() {
-	[ -e .sbxfs/ops/"$id" ] || return
+# outcome ID: waits for the one that another exec has or will have; x is what is kept of it.
+outcome() {
+	[ -e .sbxfs/ops/"$1" ] || return
 	i=0
 	while :; do
-		x=$(cat .sbxfs/ops/"$id")
+		x=$(cat .sbxfs/ops/"$1")
 		case $x in
 		*.)
 			x=${x%.}
-			frame "${x%% *}" "${x#* }" - cg==
-			exit 0
+			return
 			;;
 		esac
-		[ $i -gt 0 ] || [ -z "$(find .sbxfs/ops/"$id" -mmin +2)" ] || refuse lost
-		[ $i -lt 40 ] || refuse busy
+		E=!lost
+		[ $i -gt 0 ] || [ -z "$(find .sbxfs/ops/"$1" -mmin +2)" ] || return
+		E=!EBUSY
+		[ $i -lt 40 ] || return
 		sleep 0.2 || sleep 1
 		i=$((i + 1))
 	done
+}
+
+# repeat: the answer to what was asked for before under our id, if it was.
+repeat() {
+	[ -e .sbxfs/ops/"$id" ] || return
+	if outcome "$id"; then
+		case $x in
+		!*) refuse "${x#!}" ;;
+		esac
+		frame "${x%% *}" "${x#* }" - cg==
+		exit 0
+	fi
+	[ "$E" = !lost ] || refuse busy
+	refuse lost
 }
 
 id=${1#?} sweep=$2 n=$3 i=0 words='' reports='' plain=1 kept=1 first=1 placed=''

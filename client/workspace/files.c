@@ -16,6 +16,7 @@
 #include "client/workspace/names.h"
 #include "client/workspace/op.h"
 #include "client/workspace/path.h"
+#include "client/workspace/send.h"
 
 /* How often content is asked for anew because this mount changed the file meanwhile. */
 #define CONTENT_TRIES 20
@@ -641,6 +642,8 @@ static void node_detach(struct sbx_node_file *node, const char *held)
 	sbx_names_clear_local(files->names, node->path);
 	node->detached = true;
 	early_stop_locked(node);
+	if (node->failed && node->spool && sbx_spool_meta(node->spool)->attempt_id[0])
+		sbx_send_give_up(files->names, sbx_spool_meta(node->spool)->attempt_id);
 	node->failed = false;
 	node->held = g_strdup(held);
 	if (node->content)

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 
 #include "client/apply.h"
 #include "client/errlog.h"
@@ -12,6 +11,7 @@
 #include "client/workspace/claims.h"
 #include "client/workspace/doubt.h"
 #include "client/workspace/freshen.h"
+#include "client/workspace/late.h"
 #include "client/workspace/names_impl.h"
 #include "client/workspace/op.h"
 #include "client/workspace/path.h"
@@ -258,12 +258,12 @@ static GPtrArray *batch_dirs(const GPtrArray *batch)
 
 /*
  * Encode @batch; those at its end that do not fit are left out. *ret_n is how many are in.
- * @survey goes along where there is room; may be NULL.
+ * @survey goes along where there is room; may be NULL. *ret_late: what is voided first (late.h).
  * -E2BIG: not even the first; or what is wrong with the first, -EINVAL, -EOPNOTSUPP, …
  */
 static int batch_encode(struct sbx_names *names, const GPtrArray *batch,
 			const struct sbx_tools *tools, struct names_flight *survey,
-			struct sbx_apply_request **ret_request, guint *ret_n)
+			struct sbx_apply_request **ret_request, GPtrArray **ret_late, guint *ret_n)
 {
 	struct sbx_program_limits limits;
 	const struct mutation *head = g_ptr_array_index(batch, 0);
@@ -274,6 +274,7 @@ static int batch_encode(struct sbx_names *names, const GPtrArray *batch,
 		struct sbx_apply_request *request =
 			sbx_apply_new(tools, &limits, head->ops[0].opid);
 		const struct sbx_scan_request *scan;
+		g_autoptr(GPtrArray) late = names_late_encode(names->late, request);
 		guint i;
 		int r = 0;
 
@@ -295,6 +296,7 @@ static int batch_encode(struct sbx_names *names, const GPtrArray *batch,
 		}
 		if (r >= 0) {
 			*ret_request = request;
+			*ret_late = g_steal_pointer(&late);
 			*ret_n = n;
 			return 0;
 		}
@@ -304,15 +306,6 @@ static int batch_encode(struct sbx_names *names, const GPtrArray *batch,
 			return r;
 		n = i - 1;
 	}
-}
-
-/* Time that also passes while this machine sleeps. */
-static int64_t awake_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_BOOTTIME, &now);
-	return now.tv_sec * INT64_C(1000) + now.tv_nsec / 1000000;
 }
 
 /* Something may have been done of which no answer tells. A server's own error is an answer, that of
@@ -326,16 +319,12 @@ static bool is_lost(const struct sbx_failure *failure)
 	       (failure->kind == SBX_FAIL_STALL && failure->maybe_done);
 }
 
-/*
- * Send @request until it is answered or the time is over. -E2BIG: a shorter command is wanted,
- * nothing was done; -EUCLEAN: sbx_apply_decode(). *ret_asked_us: when it was sent first.
- */
-static int request_send(struct sbx_names *names, const struct sbx_call *call, int64_t timeout_ms,
-			struct sbx_apply_request *request, struct sbx_apply_reply **ret_reply,
-			int64_t *ret_asked_us)
+int names_mutate_send(struct sbx_names *names, const struct sbx_call *call, int64_t timeout_ms,
+		      struct sbx_apply_request *request, struct sbx_apply_reply **ret_reply,
+		      int64_t *ret_asked_us, bool *ret_lost)
 {
 	int64_t until_us = names_now_us() + timeout_ms * 1000;
-	int64_t begun_ms = awake_ms();
+	int64_t begun_ms = names_awake_ms();
 	int64_t pause_ms = 0;
 	struct sbx_failure failure = { 0 };
 	struct sbx_call own = *call;
@@ -344,6 +333,7 @@ static int request_send(struct sbx_names *names, const struct sbx_call *call, in
 
 	own.failure = &failure;
 	*ret_asked_us = names_now_us();
+	*ret_lost = false;
 	for (;;) {
 		const char *const *argv = sbx_apply_argv(request, &error);
 		struct sbx_exec_result result = { 0 };
@@ -369,8 +359,9 @@ static int request_send(struct sbx_names *names, const struct sbx_call *call, in
 		} else if (!is_lost(&failure)) {
 			return r;
 		}
+		*ret_lost = true;
 		/* Past that the sandbox may have forgotten the outcome: to ask would be to do. */
-		if (awake_ms() - begun_ms > SBX_OUTCOME_MS)
+		if (names_awake_ms() - begun_ms > SBX_OUTCOME_MS)
 			return r == -EINPROGRESS ? -ETIMEDOUT : r;
 		if (left_ms <= pause_ms)
 			return r == -EINPROGRESS ? -ETIMEDOUT : r;
@@ -381,17 +372,21 @@ static int request_send(struct sbx_names *names, const struct sbx_call *call, in
 	}
 }
 
-/* The request of the first mutations of @batch is over with @r. */
+/* The request of the first mutations of @batch is over with @r. @late: sent before them; NULL with
+ * an error. */
 static void batch_done(struct sbx_names *names, GPtrArray *batch, guint n, int r,
-		       const struct sbx_apply_reply *reply, struct names_flight *survey,
-		       int64_t asked_us)
+		       const struct sbx_apply_reply *reply, const GPtrArray *late,
+		       struct names_flight *survey, int64_t asked_us)
 {
 	int64_t done_us = names_now_us();
 	/* cppcheck-suppress nullPointer ; 0 comes with a reply */
 	const struct sbx_scan_reply *seen = r == 0 ? reply->survey : NULL;
 	bool steady = true;
-	guint first = 0;
+	/* cppcheck-suppress nullPointer ; 0 comes with it */
+	guint first = r == 0 ? late->len : 0;
 
+	if (r == 0)
+		names_late_done(names->late, late, reply);
 	if (seen)
 		steady = names_saw_clock(names, seen->clock_ns, seen->clock_has_ns, asked_us,
 					 done_us);
@@ -487,6 +482,16 @@ static void call_is_about(struct sbx_call *call, const struct mutation *mutation
 	call->path = mutation->ops[0].path;
 }
 
+/* @batch's request was sent, and nobody will ask for its outcome, who has not an id of his own. */
+static void batch_is_late(struct sbx_names *names, const GPtrArray *batch,
+			  const struct sbx_apply_request *request)
+{
+	const struct mutation *head = g_ptr_array_index(batch, 0);
+
+	if (!head->ops[0].opid)
+		sbx_names_give_up(names, sbx_apply_opid(request));
+}
+
 /* Send what is in @batch, as far as it fits one request. */
 static void batch_send(struct sbx_names *names, GPtrArray *batch)
 {
@@ -496,8 +501,10 @@ static void batch_send(struct sbx_names *names, GPtrArray *batch)
 	struct sbx_apply_request *request = NULL;
 	struct sbx_apply_reply *reply = NULL;
 	g_autoptr(GPtrArray) dirs = batch_dirs(batch);
+	g_autoptr(GPtrArray) late = NULL;
 	struct names_flight *survey = NULL;
 	int64_t asked_us = names_now_us();
+	bool lost = false;
 	guint n = 1;
 	int r;
 
@@ -513,17 +520,19 @@ static void batch_send(struct sbx_names *names, GPtrArray *batch)
 		n = batch->len;
 	if (r == 0) {
 		survey = names_survey_plan(names, dirs);
-		r = batch_encode(names, batch, &probe->tools, survey, &request, &n);
+		r = batch_encode(names, batch, &probe->tools, survey, &request, &late, &n);
 	}
 	if (r == 0) {
-		r = request_send(names, &call, timeout_ms, request, &reply, &asked_us);
+		r = names_mutate_send(names, &call, timeout_ms, request, &reply, &asked_us, &lost);
+		if (r < 0 && lost)
+			batch_is_late(names, batch, request);
 		/* Too long for this sandbox, as has been learnt: nothing was done. One that does
 		 * not fit by itself is found out when it is encoded again. */
 		if (r == -E2BIG)
 			n = 0;
 	}
 	if (n > 0)
-		batch_done(names, batch, n, r, reply, survey, asked_us);
+		batch_done(names, batch, n, r, reply, late, survey, asked_us);
 	batch_put_back(names, batch);
 	sbx_apply_reply_free(reply);
 	sbx_apply_free(request);
@@ -655,8 +664,10 @@ int sbx_names_apply_aside(struct sbx_names *names, const struct sbx_call *call, 
 	struct sbx_apply_reply *reply = NULL;
 	g_autoptr(GPtrArray) batch = g_ptr_array_new();
 	struct sbx_call own = *call;
+	g_autoptr(GPtrArray) late = NULL;
 	struct mutation *mutation;
 	int64_t asked_us = 0;
+	bool lost = false;
 	guint n = 0;
 	int r;
 
@@ -668,14 +679,18 @@ int sbx_names_apply_aside(struct sbx_names *names, const struct sbx_call *call, 
 	g_ptr_array_add(batch, mutation);
 	do {
 		g_clear_pointer(&request, sbx_apply_free);
-		r = batch_encode(names, batch, &probe->tools, NULL, &request, &n);
+		g_clear_pointer(&late, g_ptr_array_unref);
+		r = batch_encode(names, batch, &probe->tools, NULL, &request, &late, &n);
 		if (r == 0)
-			r = request_send(names, &own, timeout_ms, request, &reply, &asked_us);
+			r = names_mutate_send(names, &own, timeout_ms, request, &reply, &asked_us,
+					      &lost);
 	} while (r == -E2BIG && request);
+	if (r < 0 && lost)
+		batch_is_late(names, batch, request);
 	pthread_mutex_lock(&names->lock);
 	mutation->refs++;
 	pthread_mutex_unlock(&names->lock);
-	batch_done(names, batch, 1, r, reply, NULL, asked_us);
+	batch_done(names, batch, 1, r, reply, late, NULL, asked_us);
 	if (r == 0) {
 		r = mutation->error;
 		memcpy(ret_results, mutation->results, n_ops * sizeof(*ret_results));

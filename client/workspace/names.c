@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 
 #include "client/apply.h"
 #include "client/provider.h"
@@ -10,6 +11,7 @@
 #include "client/task.h"
 #include "client/workspace/claims.h"
 #include "client/workspace/freshen.h"
+#include "client/workspace/late.h"
 #include "client/workspace/mutate.h"
 #include "client/workspace/names_impl.h"
 #include "client/workspace/path.h"
@@ -28,6 +30,14 @@
 int64_t names_now_us(void)
 {
 	return g_get_monotonic_time();
+}
+
+int64_t names_awake_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_BOOTTIME, &now);
+	return now.tv_sec * INT64_C(1000) + now.tv_nsec / 1000000;
 }
 
 bool names_path_is_hidden(const char *path)
@@ -93,6 +103,13 @@ int names_task_start_locked(struct sbx_names *names, int (*fn)(void *arg), void 
 	return r;
 }
 
+void names_task_begin(struct sbx_names *names)
+{
+	pthread_mutex_lock(&names->lock);
+	names->n_tasks++;
+	pthread_mutex_unlock(&names->lock);
+}
+
 void names_task_end(struct sbx_names *names)
 {
 	pthread_mutex_lock(&names->lock);
@@ -129,6 +146,7 @@ int sbx_names_new(struct sbx_session *session, const struct sbx_workspace_option
 	names->entry_cost_us = 3.0;
 	g_queue_init(&names->waiting);
 	names->claims = sbx_claims_new();
+	names->late = names_late_new(names);
 	sbx_program_limits_init(&names->limits);
 	*ret_names = names;
 	return 0;
@@ -139,6 +157,7 @@ void sbx_names_free(struct sbx_names *names)
 	if (!names)
 		return;
 	sbx_cancel_fire(names->cancel);
+	names_late_stop(names->late);
 	pthread_mutex_lock(&names->lock);
 	names_mutate_cancel_locked(names);
 	while (names->n_tasks > 0)
@@ -146,6 +165,7 @@ void sbx_names_free(struct sbx_names *names)
 	pthread_mutex_unlock(&names->lock);
 	sbx_meta_free(names->meta);
 	sbx_claims_free(names->claims);
+	names_late_free(names->late);
 	g_ptr_array_unref(names->flights);
 	g_free(names->walk_next);
 	g_ptr_array_unref(names->probes);

@@ -102,6 +102,10 @@ int sbx_names_apply_aside(struct sbx_names *names, const struct sbx_call *call, 
 			  const struct sbx_op *ops, size_t n_ops,
 			  struct sbx_op_result *ret_results);
 
+/* The request @opid was sent, got no answer and will not be sent again: it is not to be done late.
+ * Never blocks. */
+void sbx_names_give_up(struct sbx_names *names, const char *opid);
+
 /* There may be exec here, as far as is known: the options allow it and no answer has denied it. */
 bool sbx_names_has_exec(struct sbx_names *names);
 

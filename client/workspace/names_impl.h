@@ -34,6 +34,7 @@ struct sbx_names {
 	struct sbx_task_pool *pool;
 	struct sbx_workspace_options options;
 	struct sbx_cancel *cancel; /* fires when the store is freed: ends our own requests */
+	struct names_late *late; /* late.h */
 
 	pthread_mutex_t lock;
 	pthread_cond_t changed; /* a flight, a batch, a probe or a task has ended */
@@ -86,6 +87,8 @@ struct sbx_names {
 
 /* Microseconds of CLOCK_MONOTONIC. */
 int64_t names_now_us(void);
+/* Milliseconds that also pass while this machine sleeps. */
+int64_t names_awake_ms(void);
 
 /* Make what is known stale when the session's epoch grew. Takes names->lock. */
 void names_check_epoch(struct sbx_names *names);
@@ -98,6 +101,8 @@ struct sbx_call names_telling(struct sbx_names *names, const struct sbx_call *ca
 /* Start @fn(@arg) on the pool; counted in n_tasks, so that the store outlives it: @fn ends with
  * names_task_end(). Caller holds names->lock. */
 int names_task_start_locked(struct sbx_names *names, int (*fn)(void *arg), void *arg);
+/* A task that another has started begins to use the store. Both take names->lock. */
+void names_task_begin(struct sbx_names *names);
 void names_task_end(struct sbx_names *names);
 
 /* The sandbox's ".sbxfs" in the workspace's root, and what is below it. */

@@ -448,15 +448,29 @@ static bool patch_is_enough(const struct sbx_sending *sending, const struct patc
 	       piece->offset == 0 && piece->content.len == layout->size_bytes;
 }
 
-/* The id of a request that follows from what the one under sending->opid found; NULL: it had none.
- * No random id begins with the letters that stand for what follows. */
-static char *opid_after(const struct sbx_sending *sending, char what)
-{
-	char *opid = g_strdup(sending->opid);
+/* What follows from what the request under an attempt's id has found goes under an id of its own,
+ * with a letter that no random id begins with. */
+#define AFTER_GONE   'n' /* a new file is made */
+#define AFTER_EXISTS 'p' /* what is there is patched */
 
-	if (opid)
-		opid[0] = what;
-	return opid;
+/* NULL: the attempt has none. */
+static char *opid_after(const char *opid, char what)
+{
+	char *after = g_strdup(opid);
+
+	if (after)
+		after[0] = what;
+	return after;
+}
+
+void sbx_send_give_up(struct sbx_names *names, const char *opid)
+{
+	g_autofree char *gone = opid_after(opid, AFTER_GONE);
+	g_autofree char *exists = opid_after(opid, AFTER_EXISTS);
+
+	sbx_names_give_up(names, opid);
+	sbx_names_give_up(names, gone);
+	sbx_names_give_up(names, exists);
 }
 
 /* The file has gone in the sandbox: a new one is made of @pieces. */
@@ -465,7 +479,7 @@ static int patch_anew(const struct sbx_sending *sending, const struct sbx_call *
 		      struct sbx_sent *sent)
 {
 	const struct sbx_spool_meta *meta = &sending->view->meta;
-	g_autofree char *opid = opid_after(sending, 'n');
+	g_autofree char *opid = opid_after(sending->opid, AFTER_GONE);
 	struct send_ops ops = { .n = 0 };
 	struct sbx_op *op = ops_add(&ops, SBX_DO_CREATE, sending->path);
 
@@ -565,7 +579,7 @@ static int send_whole(const struct sbx_sending *sending, const struct sbx_call *
 	if (r != -EEXIST || !(sending->view->meta.flags & SBX_SPOOL_ADDS))
 		return r;
 	/* What is an id for the one request must not be for the other. */
-	patching.opid = opid = opid_after(sending, 'p');
+	patching.opid = opid = opid_after(sending->opid, AFTER_EXISTS);
 	return send_patch(&patching, call, sent);
 }
 

@@ -58,6 +58,10 @@ struct sbx_sent {
 	bool answered; /* of a failure: the sandbox said so; else it may have done it after all */
 };
 
+/* The attempt @opid, that was sent and not answered, will not be made again: nor is it to be done
+ * late. Never blocks. */
+void sbx_send_give_up(struct sbx_names *names, const char *opid);
+
 /* *ret_sent is set in any case. -EUCLEAN: it is not known whether what was sent under the id before
  * was done. */
 int sbx_send(const struct sbx_sending *sending, const struct sbx_call *call,

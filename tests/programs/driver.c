@@ -473,6 +473,8 @@ static int add_operation(const char *verb, char **word)
 	if (strcmp(verb, "sweep") == 0)
 		return sbx_apply_sweep(apply, path, (unsigned)number(word[0]),
 				       path_or_null(word[1]), flags);
+	if (strcmp(verb, "void") == 0)
+		return sbx_apply_void(apply, path, flags);
 	if (strcmp(verb, "copy") == 0)
 		return sbx_apply_copy(
 			apply, path, number(word[0]), unescape(word[1], &len), number(word[2]),

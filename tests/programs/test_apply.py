@@ -408,6 +408,57 @@ def test_once_while_it_runs(box):
     assert not os.path.exists(path(box, "d"))
 
 
+def test_what_is_voided_is_not_done(box):
+    request = box.apply()
+    request.void("held")
+    request.create("f", "644")
+    assert request.send().errors == [0, 0]
+    held = box.apply("held")
+    held.mkdir("d", "755")
+    with pytest.raises(DriverError) as caught:
+        held.send()
+    assert caught.value.errno == errno.ECANCELED
+    assert not os.path.exists(path(box, "d"))
+    # Twice is once, and what was done is over.
+    for late in ("held", "held", "done"):
+        done = box.apply("done")
+        done.mkdir("e", "755")
+        assert done.send().errors == [0]
+        request = box.apply()
+        request.void(late)
+        assert request.send().errors == [0]
+    assert os.path.isdir(path(box, "e"))
+    request = box.apply()
+    with pytest.raises(DriverError) as caught:
+        request.void("../held")
+    assert caught.value.errno == errno.EINVAL
+
+
+@pytest.mark.long(9)
+def test_what_has_begun_is_waited_for(box):
+    """It can't be taken back: what is asked for since comes after it, if it ends in time."""
+    write(box, ".sbxfs/ops/begun")
+    ends = subprocess.Popen(["sh", "-c", 'sleep 1; printf "t x." >"$1"; : >"$2"', "sh",
+                             path(box, ".sbxfs/ops/begun"), path(box, "by-the-first")])
+    request = box.apply()
+    request.void("begun")
+    request.unlink("by-the-first")
+    errors = request.send().errors
+    assert ends.wait() == 0
+    assert errors == [0, 0]
+    if box.kind in ("gnu", "busybox"):  # 8 s
+        write(box, ".sbxfs/ops/stuck")
+        request = box.apply()
+        request.void("stuck")
+        request.create("f", "644")
+        assert request.send().errors == [errno.EBUSY, 0]
+    write(box, ".sbxfs/ops/dead")
+    os.utime(path(box, ".sbxfs/ops/dead"), (1, 1))
+    request = box.apply()
+    request.void("dead")
+    assert request.send().errors == [0]
+
+
 def test_work_directory_is_made(box):
     subprocess.run(["rm", "-rf", path(box, ".sbxfs")], check=True)
     error, reply = box.do("create", "f", "644")
