@@ -127,8 +127,8 @@ int sbx_apply_sweep(struct sbx_apply_request *req, const char *dir, unsigned min
 
 /*
  * What was asked for under that id, by a request whose answer did not come, is over when this is
- * done: not begun by then it is never done (-ECANCELED is the answer to it), begun it is waited for;
- * EBUSY: not to its end. Holds as long as outcomes are kept.
+ * done: not begun by then it is never done (-ECANCELED is the answer to it), begun it is waited
+ * for; EBUSY: not to its end. Holds as long as outcomes are kept.
  */
 int sbx_apply_void(struct sbx_apply_request *req, const char *opid, unsigned flags);
 

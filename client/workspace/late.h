@@ -3,9 +3,9 @@
  * stood still, a gateway) may let go of it when its callers have long been told an error, and have
  * done something else since: what is late must not undo that.
  *
- * So the ids of such requests are kept, as sbx_names_give_up() of names.h is told them, and the next
- * request to the sandbox that changes something has them voided before anything else: what has not
- * begun by then is never done. Where no such request comes one is made, as soon as the server
+ * So the ids of such requests are kept, as sbx_names_give_up() of names.h is told them, and the
+ * next request to the sandbox that changes something has them voided before anything else: what has
+ * not begun by then is never done. Where no such request comes one is made, as soon as the server
  * answers again, so that a change of names that was answered with an error does not show up later.
  *
  * The sandbox keeps what was voided as long as outcomes (client/apply.h); nor is an id kept longer
