@@ -367,11 +367,8 @@ static int refusal_errno(const char *word)
 		const char *word;
 		int error;
 	} refusals[] = {
-		{ "!big", -EMSGSIZE },
-		{ "!base64", -EOPNOTSUPP },
-		{ "!busy", -EINPROGRESS },
-		{ "!lost", -EUCLEAN },
-		{ "!void", -ECANCELED },
+		{ "!big", -EMSGSIZE }, { "!base64", -EOPNOTSUPP }, { "!busy", -EINPROGRESS },
+		{ "!lost", -EUCLEAN }, { "!void", -ECANCELED },
 	};
 
 	for (size_t i = 0; i < G_N_ELEMENTS(refusals); i++) {
