@@ -684,8 +684,9 @@ ssize_t sbx_file_copy_range(struct sbx_file *in, uint64_t in_offset, struct sbx_
 		.size = len,
 	};
 	r = sbx_names_apply_aside(files->names, call,
-				  sbx_session_options(files->session)->timeout_ms, ops,
-				  G_N_ELEMENTS(ops), results);
+				  sbx_session_options(files->session)->timeout_ms +
+					  sbx_op_work_ms(len),
+				  ops, G_N_ELEMENTS(ops), results);
 	if (r < 0)
 		return r;
 	r = done->error;

@@ -84,7 +84,7 @@ struct sbx_node_file {
 	uint64_t attempt_seq; /* what the last one covered */
 	int attempt_error;
 	unsigned int n_waiting; /* for a publish */
-	int64_t moved_ms; /* when a publish last got on */
+	int64_t moved_ms; /* when a publish last got on, or surely will have */
 	bool failed; /* the last attempt failed: a retry is due */
 	unsigned int stat_run; /* publications caused by fstat since the file was opened */
 	struct early *early; /* an upload under way (early.h); NULL: none */

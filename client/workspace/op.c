@@ -8,6 +8,9 @@
 #include "client/workspace/names_impl.h"
 #include "client/workspace/workspace.h"
 
+/* How fast the slowest disk is, a millisecond. */
+#define WORK_BYTES_MS 20000
+
 const char *sbx_op_word(enum sbx_op_kind kind)
 {
 	static const char *const words[] = {
@@ -174,6 +177,11 @@ size_t sbx_op_setattr(const struct sbx_setattr *change, const char *path,
 			ret_ops[i].flags = SBX_APPLY_AND;
 	}
 	return n;
+}
+
+int64_t sbx_op_work_ms(uint64_t len_bytes)
+{
+	return (int64_t)(len_bytes / WORK_BYTES_MS);
 }
 
 size_t sbx_op_command_bytes(const struct sbx_op *op)

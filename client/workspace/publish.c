@@ -24,7 +24,17 @@ void nfile_moved(void *arg)
 	struct sbx_node_file *node = arg;
 
 	pthread_mutex_lock(&node->lock);
-	node->moved_ms = sbx_clock_ms();
+	node->moved_ms = MAX(node->moved_ms, sbx_clock_ms());
+	pthread_mutex_unlock(&node->lock);
+}
+
+/* Who waits for the publish counts from then. */
+static void publish_works(void *arg, int64_t work_ms)
+{
+	struct sbx_node_file *node = ((struct publishing *)arg)->node;
+
+	pthread_mutex_lock(&node->lock);
+	node->moved_ms = sbx_clock_ms() + work_ms;
 	pthread_mutex_unlock(&node->lock);
 }
 
@@ -318,6 +328,7 @@ static void publish_attempt(struct sbx_node_file *node)
 		.mark = files->mark,
 		.place_begin = publish_place_begin,
 		.place_end = publish_place_end,
+		.works = publish_works,
 		.arg = &publishing,
 	};
 	struct sbx_spool_view view = { .fd = -1 };

@@ -19,8 +19,7 @@
 #define APPEND_ZEROS_BYTES ((uint64_t)1 << 20)
 /* Pieces of one request: each costs the sandbox a process or two. */
 #define PIECES_MAX 1500
-/* How fast the sandbox surely moves bytes and applies pieces, for the time an answer may take. */
-#define WORK_BYTES_MS 20000
+/* In so long the sandbox surely applies one. */
 #define WORK_PIECE_MS 20
 #define OPS_MAX	      6
 
@@ -63,6 +62,7 @@ static int ops_run(const struct sbx_sending *sending, const struct sbx_call *cal
 	int r;
 
 	sent->answered = false;
+	sending->works(sending->arg, work_ms);
 	for (size_t i = 0; i < ops->n; i++)
 		places |= strcmp(ops->op[i].path, sending->path) == 0;
 	if (places && !sending->place_begin(sending->arg))
@@ -279,8 +279,7 @@ static int send_whole_staged(const struct sbx_sending *sending, const struct sbx
 		ops_set_id(&ops, sending);
 		op->content.stage = stages->pdata[0];
 		op->content.len = upload->len_bytes;
-		r = ops_run(sending, call, &ops, (int64_t)(upload->len_bytes / WORK_BYTES_MS),
-			    sent);
+		r = ops_run(sending, call, &ops, sbx_op_work_ms(upload->len_bytes), sent);
 	}
 	if (r < 0)
 		stage_drop(sending, call, stages, r);
@@ -318,8 +317,8 @@ static int send_whole_parts(const struct sbx_sending *sending, const struct sbx_
 		op->pieces = &g_array_index(placed, struct sbx_apply_piece, at);
 		op->n_pieces = MIN(placed->len - at, (guint)PIECES_MAX);
 		r = ops_run(sending, call, &ops,
-			    (int64_t)(upload.len_bytes / WORK_BYTES_MS +
-				      (uint64_t)op->n_pieces * WORK_PIECE_MS),
+			    sbx_op_work_ms(upload.len_bytes) +
+				    (int64_t)op->n_pieces * WORK_PIECE_MS,
 			    sent);
 	}
 	if (r == 0) {
@@ -332,8 +331,7 @@ static int send_whole_parts(const struct sbx_sending *sending, const struct sbx_
 		save_init(sending, op);
 		op->content.stage = target;
 		op->content.len = layout->size_bytes;
-		r = ops_run(sending, call, &ops, (int64_t)(layout->size_bytes / WORK_BYTES_MS),
-			    sent);
+		r = ops_run(sending, call, &ops, sbx_op_work_ms(layout->size_bytes), sent);
 	}
 	if (r < 0)
 		g_ptr_array_add(stages, g_steal_pointer(&target));
@@ -500,7 +498,7 @@ static int patch_run(const struct sbx_sending *sending, const struct sbx_call *c
 {
 	g_autoptr(GArray) pieces = pieces_place(patch->pieces, data, stages);
 	g_autoptr(GArray) tail = pieces_place(patch->tail, data, stages);
-	int64_t work_ms = (int64_t)(patch->upload.len_bytes / WORK_BYTES_MS);
+	int64_t work_ms = sbx_op_work_ms(patch->upload.len_bytes);
 	guint at = 0;
 	int r = 0;
 

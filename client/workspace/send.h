@@ -47,6 +47,8 @@ struct sbx_sending {
 	/* Round each request that changes the path itself. begin() false: not now, -ECANCELED. */
 	bool (*place_begin)(void *arg);
 	void (*place_end)(void *arg);
+	/* So long the sandbox may work on what it is asked for now, and nothing moves. */
+	void (*works)(void *arg, int64_t work_ms);
 	void *arg;
 };
 

@@ -214,3 +214,15 @@ def test_a_server_that_closes_each_connection(start_place, options):
     time.sleep(0.1)
     (place.mount / "dev2").mkdir()
     assert place.errors() == "" and place.mount.read("errors") == ""
+
+
+def test_what_the_sandbox_has_to_move(start_place):
+    """Nothing crosses the wire while it does; a close waits as long as that may take."""
+    place = start_place("gnu-host", ["timeout=2", "ttl=60"])
+    data = os.urandom(80 << 20)
+    (place.fs / "big").write_bytes(b"old")
+    place.server.set_faults("exec:*:delay=4000")
+    (place.fs / "big").write_bytes(data)
+    place.server.set_faults()
+    assert place.mount.pending() == (0, 0)
+    assert (place.root / "big").read_bytes() == data
