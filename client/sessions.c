@@ -658,10 +658,11 @@ static bool session_is_kept(const struct sbx_session *session, int sessions_fd)
 
 /*
  * @session goes, whatever its name is by now; with @unless_unsent only where no bytes wait in it.
+ * @operation is what a refusal is noted as.
  * -EBUSY, also where another mount is its holder; -ENOENT: it has gone already. Its name is free
  * when this returns.
  */
-static int session_forget(struct sbx_session *session, bool unless_unsent)
+static int session_forget(struct sbx_session *session, const char *operation, bool unless_unsent)
 {
 	struct sbx_sessions *sessions = session->sessions;
 	int sessions_fd = sbx_statedir_opendir(sessions->dir, "sessions");
@@ -681,7 +682,7 @@ static int session_forget(struct sbx_session *session, bool unless_unsent)
 	if (g_hash_table_lookup(sessions->by_name, session->name) != session)
 		r = -ENOENT;
 	else if (kept)
-		r = session_check_holder(session, "detach");
+		r = session_check_holder(session, operation);
 	if (r == 0 && kept && unless_unsent)
 		r = spool_close(session);
 	if (r == 0) {
@@ -699,7 +700,7 @@ static int session_forget(struct sbx_session *session, bool unless_unsent)
 
 int sbx_session_detach(struct sbx_session *session)
 {
-	return session_forget(session, true);
+	return session_forget(session, "detach", true);
 }
 
 int sbx_session_delete(struct sbx_session *session, const struct sbx_call *call)
@@ -718,7 +719,7 @@ int sbx_session_delete(struct sbx_session *session, const struct sbx_call *call)
 	r = provider->ops->destroy(provider, &own, id);
 	/* Who else deletes it may have been faster. */
 	if (r == 0)
-		(void)session_forget(session, false);
+		(void)session_forget(session, "delete", false);
 	else if (!sbx_errno_is_ordinary(r))
 		sbx_errlog_failure(session->sessions->errors, "delete", name, r, &failure);
 	return r;
