@@ -258,6 +258,7 @@ static int draft_end(struct draft *draft, const char *verb, unsigned flags)
 {
 	struct sbx_apply_request *req = draft->req;
 	const struct sbx_program_limits *limits = &req->program.limits;
+	g_autofree char *function = g_strconcat("do_", verb, NULL);
 	size_t bytes = 0;
 
 	g_ptr_array_insert(draft->words, 0,
@@ -281,6 +282,7 @@ static int draft_end(struct draft *draft, const char *verb, unsigned flags)
 		return draft->error;
 	}
 	req->words_bytes += bytes;
+	req->needs |= sbx_program_on_demand(function);
 	g_ptr_array_extend_and_steal(req->words, draft->words);
 	return (int)req->count++;
 }
@@ -626,8 +628,12 @@ static int seal(struct sbx_apply_request *req)
 		req->id_word = program->argv->pdata[program->argv->len - 1];
 	if (error == 0)
 		error = sbx_program_request_add(program, sweep ? "1" : "0");
-	if (req->survey != NULL)
+	if (req->survey != NULL) {
 		n_words = sbx_program_request_args(&req->survey->program, &words);
+		req->needs |= sbx_program_on_demand("survey");
+	}
+	if (error == 0)
+		sbx_program_request_cut(program, req->needs);
 	if (error == 0)
 		error = sbx_program_request_addf(program, "%zu", n_words);
 	if (error == 0 && req->survey != NULL)

@@ -28,6 +28,7 @@ struct sbx_apply_request {
 	const struct sbx_scan_request *survey; /* NULL: none */
 	size_t words_bytes;
 	size_t paths_bytes;
+	uint64_t needs; /* of the program's text: sbx_program_on_demand() */
 	unsigned count;
 	int error; /* why it could not even begin, or be sealed */
 	bool sealed;

@@ -6,14 +6,24 @@
 
 #include "client/errmap.h"
 #include "client/random.h"
+
+/* A function of a program, or what is always in its text. */
+struct program_part {
+	const char *name; /* of what is on demand; "" */
+	uint64_t bit; /* its own; 0: always there */
+	uint64_t needs; /* the bits of all that it calls, its own too */
+	const char *text;
+};
+
 #include "program_texts.h"
 
 #define PATH_BYTES_MAX	 4095
 #define NAME_BYTES_MAX	 255
 #define HEADER_BYTES_MAX 512
 #define FRAME_WORD	 "SBXFS1"
-/* "sh" to REPLY_BYTES. */
+/* "sh" to REPLY_BYTES; the third is the text. */
 #define ARGS_BEFORE 7
+#define ARG_TEXT    2
 
 static const struct {
 	const char *name; /* $0 of the shell */
@@ -96,6 +106,30 @@ int sbx_program_request_init(struct sbx_program_request *req, enum sbx_program w
 void sbx_program_request_clear(struct sbx_program_request *req)
 {
 	g_clear_pointer(&req->argv, g_ptr_array_unref);
+}
+
+uint64_t sbx_program_on_demand(const char *function)
+{
+	for (size_t i = 0; i < G_N_ELEMENTS(program_apply_parts); i++) {
+		if (strcmp(program_apply_parts[i].name, function) == 0)
+			return program_apply_parts[i].needs;
+	}
+	return 0;
+}
+
+void sbx_program_request_cut(struct sbx_program_request *req, uint64_t needs)
+{
+	GString *text = g_string_sized_new(sizeof(program_apply));
+
+	for (size_t i = 0; i < G_N_ELEMENTS(program_apply_parts); i++) {
+		const struct program_part *part = &program_apply_parts[i];
+
+		if (part->bit == 0 || part->bit & needs)
+			g_string_append(text, part->text);
+	}
+	req->command_bytes -= strlen(req->argv->pdata[ARG_TEXT]) - text->len;
+	g_free(req->argv->pdata[ARG_TEXT]);
+	req->argv->pdata[ARG_TEXT] = g_string_free(text, FALSE);
 }
 
 int sbx_program_request_take(struct sbx_program_request *req, char *arg)

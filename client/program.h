@@ -105,6 +105,14 @@ int sbx_program_request_init(struct sbx_program_request *req, enum sbx_program w
 			     const struct sbx_program_limits *limits);
 void sbx_program_request_clear(struct sbx_program_request *req);
 
+/*
+ * Of SBX_PROGRAM_APPLY a request carries only the functions that it calls. What a function that is
+ * there on demand needs ("do_mkdir"; in the union of several), and to leave out of the text what
+ * none of those needs.
+ */
+uint64_t sbx_program_on_demand(const char *function);
+void sbx_program_request_cut(struct sbx_program_request *req, uint64_t needs);
+
 /* Adds one argument as it is (printable ASCII). 0 or -E2BIG, and then nothing was added. */
 int sbx_program_request_add(struct sbx_program_request *req, const char *arg);
 int sbx_program_request_addf(struct sbx_program_request *req, const char *format, ...)

@@ -19,6 +19,7 @@
 # find alone.
 
 # include survey.sh
+# on demand: do_* survey
 
 umask 077
 export TZ=UTC0
@@ -732,4 +733,8 @@ ops "$@"
 [ -z "$placed" ] || reports="$reports .sbxfs/ops/$id"
 answer
 [ $kept -eq 0 ] || printf '%s %s.' $form "$x" >.sbxfs/ops/"$id"
-eval "survey \"\$form\" \"\$x\" $words"
+if [ -n "$words" ]; then
+	eval "survey \"\$form\" \"\$x\" $words"
+else
+	frame "$form" "$x"
+fi

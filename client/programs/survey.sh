@@ -17,13 +17,10 @@ count() {
 	fi
 }
 
-check='for a; do [ -r "$a" ] && [ -x "$a" ] || printf "x!EACCES\0%s\0" "$a"; done'
-list='exec find "$@" -ignore_readdir_race -maxdepth 1 -path ./.sbxfs -prune -o -printf "$0"'
-list_stat='exec find "$@" -maxdepth 1 -path ./.sbxfs -prune -o -exec stat -c "$0" "{""}" +'
-
 # blame DEPTH PATH...: after a find that failed: which directories can't be listed.
 blame() {
 	n=$1
+	check='for a; do [ -r "$a" ] && [ -x "$a" ] || printf "x!EACCES\0%s\0" "$a"; done'
 	shift
 	for a; do
 		[ -e "$a" ] || [ -L "$a" ] || printf 'x%s\0%s\0' "$(gone "$a")" "$a"
@@ -46,6 +43,8 @@ tree_depth() {
 # since PATH...: which directories changed, and their listings; what changed in the others.
 since() {
 	if has f; then
+		list='exec find "$@" -ignore_readdir_race -maxdepth 1 -path ./.sbxfs -prune -o \
+-printf "$0"'
 		find "$@" -maxdepth 0 -newerct "@$time" -exec sh -c "$list" "af $P" {} + -o \
 			-printf "au $P" || s=1
 		[ "$only" -eq 1 ] || find "$@" -ignore_readdir_race -mindepth 1 -maxdepth 1 \
@@ -53,7 +52,9 @@ since() {
 	else
 		# No parentheses: BusyBox forgets what an -exec + inside them has gathered. And it
 		# replaces every {}, so the inner one is spelled in two halves.
-		find "$@" -maxdepth 0 -cmin "-$min" -exec sh -c "$list_stat" "bf $S" {} + -o \
+		list='exec find "$@" -maxdepth 1 -path ./.sbxfs -prune -o \
+-exec stat -c "$0" "{""}" +'
+		find "$@" -maxdepth 0 -cmin "-$min" -exec sh -c "$list" "bf $S" {} + -o \
 			-exec stat -c "bu $S" {} + || s=1
 		[ "$only" -eq 1 ] || find "$@" -mindepth 1 -maxdepth 1 -path ./.sbxfs -prune -o \
 			-cmin "-$min" -exec stat -c "bn $S" {} + || s=1

@@ -395,6 +395,19 @@ def test_git_status_that_needs_contents(start_place):
     cost.at_most(40)
 
 
+def test_bytes_of_a_change(place):
+    """It carries no more of its program than it calls."""
+    (place.fs / "f").write_bytes(b"old")
+    warm(place)
+    for bytes_most, change in [(6 << 10, lambda: os.mkdir(place.fs / "d")),
+                               (10 << 10, lambda: (place.fs / "f").write_bytes(b"new")),
+                               (6 << 10, lambda: os.unlink(place.fs / "f"))]:
+        with Cost(place) as cost:
+            change()
+        sizes = [r.bytes_in for r in cost.records if r.program == "sbxfs-apply"]
+        assert len(sizes) == 1 and sizes[0] <= bytes_most, cost.text
+
+
 def test_start_of_a_job(place):
     """Its leader's request, which is answered when it ends, and one more."""
     session = place.mount / place.name
