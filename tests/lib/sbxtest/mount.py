@@ -9,7 +9,7 @@ from pathlib import Path
 
 from .build import sbxfs_path
 from .process import (end, find_by_argument, is_running, sanitizer_env, sanitizer_reports,
-                      valgrind)
+                      valgrind, what_it_does)
 from .timing import scale, wait_for
 
 
@@ -125,7 +125,10 @@ class Mount:
 
     def wait_gone(self, seconds: float = 30):
         pid = self.pid
-        wait_for(lambda: not is_running(pid), seconds, f"sbxfs {pid} did not end")
+        try:
+            wait_for(lambda: not is_running(pid), seconds, f"sbxfs {pid} did not end")
+        except TimeoutError as error:
+            raise TimeoutError(f"{error}\n{what_it_does(pid)}") from None
         self.pid = None
 
     def check_reports(self):

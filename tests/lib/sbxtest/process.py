@@ -1,7 +1,9 @@
 """Processes that tests start: found and ended by id only."""
 
 import os
+import shutil
 import signal
+import subprocess
 from pathlib import Path
 
 from .timing import wait_for
@@ -48,6 +50,24 @@ def end(pid: int, seconds: float = 10):
         except TimeoutError:
             continue
     raise TimeoutError(f"process {pid} does not end")
+
+
+def what_it_does(pid: int) -> str:
+    """Where its threads are, for the message about one that hangs; as far as we may see."""
+    found = []
+    for task in sorted(Path(f"/proc/{pid}/task").glob("*")):
+        lines = []
+        for name in ("comm", "wchan", "syscall", "stack"):
+            try:
+                lines += (task / name).read_text().split("\n")[:6]
+            except OSError as error:
+                lines.append(f"{name}: {error.strerror}")
+        found.append(f"thread {task.name}: " + "; ".join(filter(None, lines)))
+    if shutil.which("gdb"):
+        found.append(subprocess.run(
+            ["gdb", "-p", str(pid), "-batch", "-ex", "thread apply all bt"], check=False,
+            stdin=subprocess.DEVNULL, capture_output=True, text=True).stdout)
+    return "\n".join(found)
 
 
 def sanitizer_env(report: Path) -> dict:
