@@ -732,7 +732,8 @@ fi
 ops "$@"
 [ -z "$placed" ] || reports="$reports .sbxfs/ops/$id"
 answer
-[ $kept -eq 0 ] || printf '%s %s.' $form "$x" >.sbxfs/ops/"$id"
+# It is empty; filesystems write out at once what was cut and is closed.
+[ $kept -eq 0 ] || printf '%s %s.' $form "$x" >>.sbxfs/ops/"$id"
 if [ -n "$words" ]; then
 	eval "survey \"\$form\" \"\$x\" $words"
 else
