@@ -238,6 +238,13 @@ static int start_await(struct starting *starting, const struct sbx_call *call,
 	return r;
 }
 
+/* It has failed, as far as anybody is told: the leader is not to begin after that. */
+static void start_call_off(const struct starting *starting)
+{
+	if (starting->leader)
+		sbx_names_give_up(starting->jobs->names, starting->op);
+}
+
 /* Older ended jobs that this mount started go when there are more than are to be kept. */
 static int jobs_prune(void *arg)
 {
@@ -318,6 +325,8 @@ int sbx_jobs_start(struct sbx_jobs *jobs, const struct sbx_call *call,
 		r = start_send(&starting, call);
 	if (r == 0)
 		r = start_await(&starting, call, ret_job);
+	if (r == -ETIMEDOUT || r == -EHOSTUNREACH || r == -EIO)
+		start_call_off(&starting);
 	if (starting.leader)
 		leader_unref(starting.leader);
 	if (r == 0) {

@@ -396,7 +396,7 @@ do_sweep() {
 }
 
 # do_void ID: what was asked for under it is over: not begun, it is never done; begun, it is waited
-# for.
+# for. jobrun.sh leaves "begun." under its start's.
 do_void() {
 	set -C
 	printf '!void.' >.sbxfs/ops/"$1"

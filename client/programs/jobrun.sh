@@ -6,8 +6,9 @@
 #       NAME=VALUE... PIECE...
 #
 # VARS is how many NAME=VALUE follow; the pieces together are the command. OP is the start's own id:
-# a second leader with the same ID ends at once. META is what meta.json holds beside what only the
-# sandbox knows. What can't start is said in .sbxfs/ops/job-OP.
+# a second leader with the same ID ends at once, and one of a start that was called off meanwhile
+# (client/workspace/late.h). META is what meta.json holds beside what only the sandbox knows. What
+# can't start is said in .sbxfs/ops/job-OP.
 #
 # In the job's directory, beside the layout's files:
 #   op       whose start made it            alive    held by flock, and touched each second
@@ -30,7 +31,12 @@ say() {
 	exit 1
 }
 
-if workdir && [ -w .sbxfs/jobs ]; then
+set -C
+if workdir && ! printf begun. >".sbxfs/ops/$op" && [ -e ".sbxfs/ops/$op" ]; then
+	exit 1
+fi
+set +C
+if [ -w .sbxfs/jobs ]; then
 	root=.sbxfs/jobs
 else
 	root=$spare

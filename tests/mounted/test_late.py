@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from jobtools import ids, start
 from sbxtest.timing import scale, wait_for
 
 HELD_S = 8
@@ -95,3 +96,18 @@ def test_an_append_to_what_was_removed(place):
     over(until)
     assert (place.root / "there").read_bytes() == b"new"
     assert (place.fs / "there").read_bytes() == b"new"
+
+
+@pytest.mark.long(20)
+def test_a_job(place):
+    """Ten seconds without a sign are an error; then it does not start by itself later."""
+    place.server.set_faults("exec:1:delay=18000")
+    until = time.monotonic() + 18
+    with pytest.raises(OSError) as raised:
+        start(place.mount / place.name, "touch made")
+    assert raised.value.errno == errno.ETIMEDOUT
+    place.server.set_faults()
+    over(until)
+    assert not (place.root / "made").exists()
+    place.fresh()
+    assert ids(place.mount / place.name) == []
