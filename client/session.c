@@ -176,7 +176,7 @@ void session_saw_locked(struct sbx_session *session, enum sbx_session_state stat
 	session->state = state;
 	if (state == SBX_SESSION_LIVE) {
 		session->seen_ms = g_get_real_time() / 1000;
-		session->down = false;
+		session->down = session->down_exec = false;
 	}
 }
 
@@ -189,25 +189,49 @@ void session_saw(struct sbx_session *session, enum sbx_session_state state)
 
 /* Admission ----------------------------------------------------------------------------------- */
 
+/* The least that there is of what has timed out. */
+static int probe_ask(struct sbx_provider *provider, const struct sbx_call *call, const char *id,
+		     bool exec)
+{
+	static const char *const argv[] = { "true", NULL };
+	const struct sbx_exec_spec spec = { .argv = argv, .repeatable = true };
+	struct sbx_exec_result result = { 0 };
+	struct sbx_stat st;
+	int r;
+
+	if (!exec)
+		return provider->ops->stat(provider, call, id, ".", &st);
+	r = provider->ops->exec(provider, call, id, &spec, &result);
+	sbx_exec_result_clear(&result);
+	return r;
+}
+
 static int session_probe_run(void *arg)
 {
 	struct sbx_session *session = arg;
-	struct sbx_provider *provider = session->sessions->provider;
 	g_autofree char *id = sbx_session_id(session);
 	struct sbx_failure failure = { 0 };
-	struct sbx_call call = { .stall_timeout_ms = PROBE_TIMEOUT_MS,
-				 .deadline_ms = sbx_clock_ms() + PROBE_TIMEOUT_MS,
-				 .failure = &failure,
-				 .background = true };
-	struct sbx_stat st;
-	int r = provider->ops->stat(provider, &call, id, ".", &st);
+	struct sbx_call call = { .failure = &failure, .background = true };
+	bool exec;
+	int r;
+
+	pthread_mutex_lock(&session->lock);
+	exec = session->down_exec;
+	pthread_mutex_unlock(&session->lock);
+	/* A sandbox that has much to do is slow, and not away. */
+	call.stall_timeout_ms =
+		exec ? session->sessions->options.mutation_timeout_ms : PROBE_TIMEOUT_MS;
+	call.deadline_ms = sbx_clock_ms() + call.stall_timeout_ms;
+	r = probe_ask(session->sessions->provider, &call, id, exec);
 
 	pthread_mutex_lock(&session->lock);
 	session->probing = false;
 	session->probe_ended_ms = sbx_clock_ms();
-	/* Any answer proves that the server is there again, but that it has no time. */
-	if (r == 0 || (failure.kind == SBX_FAIL_REPLY && failure.http_status != 503))
-		session->down = false;
+	/* Any answer proves that the server is there again, but that it has no time; unless
+	 * something else has timed out meanwhile. */
+	if ((r == 0 || (failure.kind == SBX_FAIL_REPLY && failure.http_status != 503)) &&
+	    (exec || !session->down_exec))
+		session->down = session->down_exec = false;
 	pthread_cond_broadcast(&session->changed);
 	pthread_mutex_unlock(&session->lock);
 	return 0;
@@ -336,10 +360,12 @@ static bool session_waited_in_vain(const struct sbx_session *session,
 	}
 }
 
-static void session_learn(struct sbx_session *session, int result,
+static void session_learn(struct sbx_session *session, bool exec, int result,
 			  const struct sbx_failure *failure, int64_t took_ms)
 {
 	bool in_vain = result < 0 && session_waited_in_vain(session, failure, took_ms);
+	bool answered = result == 0 || (failure->kind == SBX_FAIL_REPLY &&
+					!failure->session_not_found && !failure->token_refused);
 
 	pthread_mutex_lock(&session->lock);
 	if (in_vain) {
@@ -347,11 +373,12 @@ static void session_learn(struct sbx_session *session, int result,
 		 * refused. */
 		session_saw_locked(session, SBX_SESSION_UNREACHABLE);
 		session->down = true;
+		session->down_exec |= exec;
 		session->probe_ended_ms = 0;
 		session_probe_locked(session);
-	} else if (result == 0 || (failure->kind == SBX_FAIL_REPLY && !failure->session_not_found &&
-				   !failure->token_refused)) {
-		session_saw_locked(session, SBX_SESSION_LIVE);
+	} else if (answered) {
+		if (exec || !session->down_exec)
+			session_saw_locked(session, SBX_SESSION_LIVE);
 	} else if (failure->token_refused) {
 		session_saw_locked(session, SBX_SESSION_DENIED);
 	} else if (failure->kind == SBX_FAIL_CONNECT || failure->kind == SBX_FAIL_RESOLVE ||
@@ -360,6 +387,9 @@ static void session_learn(struct sbx_session *session, int result,
 	}
 	pthread_mutex_unlock(&session->lock);
 }
+
+static int send_exec(struct sbx_provider *provider, const struct sbx_call *call, const char *id,
+		     void *arg);
 
 static int session_perform(struct sbx_session *session, const struct sbx_call *call,
 			   const struct session_request *request)
@@ -388,7 +418,8 @@ static int session_perform(struct sbx_session *session, const struct sbx_call *c
 		memset(&failure, 0, sizeof(failure));
 		begun_ms = sbx_clock_ms();
 		r = request->send(provider, &own, id, request->arg);
-		session_learn(session, r, &failure, sbx_clock_ms() - begun_ms);
+		session_learn(session, request->send == send_exec, r, &failure,
+			      sbx_clock_ms() - begun_ms);
 		if (r == 0 || !failure.session_not_found || attempt == 2)
 			break;
 		if (call->no_wake) {

@@ -69,6 +69,7 @@ struct sbx_session {
 	_Atomic bool is_new;
 
 	bool down; /* a call has timed out: fail fast */
+	bool down_exec; /* it was an exec, of which no other answer tells that it is up */
 	bool probing;
 	int64_t probe_begun_ms;
 	int64_t probe_ended_ms;

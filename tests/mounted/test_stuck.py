@@ -26,10 +26,10 @@ def mount(server, start_mount):
     return mount
 
 
-def blackhole(server, mount, *names):
+def blackhole(server, mount, *names, route="*"):
     """From now on nothing that is asked of these sessions, or of `stuck`, is answered."""
     prefixes = [mount.status(name)["id"][:13] for name in names or ("stuck",)]
-    server.set_faults(*(f"*@{prefix}:*:blackhole" for prefix in prefixes))
+    server.set_faults(*(f"{route}@{prefix}:*:blackhole" for prefix in prefixes))
     time.sleep(1.2)  # what is known is old then
 
 
@@ -157,19 +157,27 @@ def test_a_signal_that_is_caught_ends_nothing_and_hides_no_later_one(server, mou
     process.stdout.close()
 
 
-def test_calls_end_within_the_timeout_and_then_fail_fast(server, mount):
-    blackhole(server, mount)
+@pytest.mark.parametrize("route", ["*", "exec"])
+def test_calls_end_within_the_timeout_and_then_fail_fast(server, mount, route):
+    """Also where the plain routes answer meanwhile, and only commands do not."""
+    (mount / "stuck/fs/known").write_bytes(b"x" * 100)
+    blackhole(server, mount, route=route)
     begin = time.monotonic()
     with pytest.raises(OSError) as caught:
         os.listdir(mount / "stuck/fs/none")
     assert caught.value.errno in (errno.ETIMEDOUT, errno.EHOSTUNREACH)
     assert time.monotonic() - begin < scale(TIMEOUT + 2)  # one for each of two lookups
-    begin = time.monotonic()
-    with pytest.raises(OSError) as caught:
-        os.stat(mount / "stuck/fs/other")
-    assert caught.value.errno == errno.EHOSTUNREACH
-    assert time.monotonic() - begin < scale(3)
+    for call in (lambda: os.stat(mount / "stuck/fs/other"),
+                 lambda: (mount / "stuck/fs/known").read_bytes(),
+                 lambda: os.mkdir(mount / "stuck/fs/new"),
+                 lambda: (mount / "stuck/jobs/new").write_text("true\n")):
+        begin = time.monotonic()
+        with pytest.raises(OSError) as caught:
+            call()
+        assert caught.value.errno == errno.EHOSTUNREACH
+        assert time.monotonic() - begin < scale(3)
     assert mount.status("stuck")["state"] == "unreachable"
+    os.mkdir(mount / "other/fs/new")
     server.set_faults()
     wait_for(lambda: os.path.isdir(mount / "stuck/fs"), 10)
     (mount / "stuck/fs/f").write_text("back")
