@@ -21,6 +21,9 @@
 #include "client/workspace/op.h"
 #include "client/workspace/path.h"
 
+/* As many as the kernel follows. */
+#define LINKS_MAX 40
+
 struct sbx_workspace {
 	struct sbx_session *session;
 	struct sbx_names *names;
@@ -129,47 +132,87 @@ static void push_names(GPtrArray *names, const char *path)
 			g_ptr_array_add(names, g_strdup(*part));
 }
 
+/* Components that are still to be gone through. */
+struct link_way {
+	GQueue parts; /* char * */
+	guint n_ups; /* ".."s among them */
+	unsigned int n_links; /* that were followed */
+};
+
+/* Go through the components of @text next. */
+static void way_push(struct link_way *way, const char *text)
+{
+	g_auto(GStrv) parts = g_strsplit(text, "/", -1);
+
+	for (guint i = g_strv_length(parts); i > 0; i--) {
+		way->n_ups += strcmp(parts[i - 1], "..") == 0;
+		g_queue_push_head(&way->parts, g_strdup(parts[i - 1]));
+	}
+}
+
 /*
- * The absolute form of a link text in which ".." follows a name: where that name is a directory, it
- * is worked out; where it is anything else, what the text means is for nobody but the sandbox to
- * say: -EPERM. What comes of it is contained by its form (links.h), whatever changes meanwhile.
+ * The last of @names, places from the sandbox's "/", is to be left by a "..": a directory stays, a
+ * link gives way to where it leads. Anything else is -EPERM: what the text means is for nobody but
+ * the sandbox to say.
+ */
+static int way_enter(struct sbx_workspace *ws, const struct sbx_call *call, const char *ws_root,
+		     struct link_way *way, GPtrArray *names)
+{
+	g_autofree char *path = place_path(names, ws_root);
+	g_autofree char *link = NULL;
+	struct sbx_attr attr;
+	int r = sbx_names_stat(ws->names, call, path, SBX_STAT_TTL, &attr, &link, NULL);
+
+	if (r < 0)
+		return r == -EINTR ? r : -EPERM;
+	if (S_ISDIR(attr.mode))
+		return 0;
+	if (!S_ISLNK(attr.mode) || !link || ++way->n_links > LINKS_MAX)
+		return -EPERM;
+	g_ptr_array_set_size(names, link[0] == '/' ? 0 : (gint)names->len - 1);
+	way_push(way, link);
+	return 0;
+}
+
+/*
+ * The absolute form of a link text in which ".." follows a name. What comes of it is contained by
+ * its form (links.h), whatever changes meanwhile.
  */
 static int work_out(struct sbx_workspace *ws, const struct sbx_call *call, const char *ws_root,
 		    const char *link_path, const char *text, char **ret_text)
 {
 	g_autoptr(GPtrArray) names = g_ptr_array_new_with_free_func(g_free);
-	g_auto(GStrv) parts = g_strsplit(text, "/", -1);
-	const char *slash = strrchr(link_path, '/');
-	guint n_sure = 0; /* directories that the caller has come through */
+	struct link_way way = { .parts = G_QUEUE_INIT };
 	GString *place;
+	char *part;
+	int r = 0;
 
 	if (text[0] != '/') {
+		const char *slash = strrchr(link_path, '/');
 		g_autofree char *dir = g_strndup(link_path, slash ? slash - link_path : 0);
 
+		/* Directories that the caller has come through. */
 		if (link_path[0] != '/')
 			push_names(names, ws_root);
 		push_names(names, dir);
-		n_sure = names->len;
 	}
-	for (char **part = parts; *part; part++) {
-		struct sbx_attr attr;
+	way_push(&way, text);
+	while (r == 0 && (part = g_queue_pop_head(&way.parts))) {
+		guint len = names->len;
 
-		if (strcmp(*part, "..") != 0) {
-			push_names(names, *part);
-			continue;
+		if (strcmp(part, "..") == 0) {
+			way.n_ups--;
+			g_ptr_array_set_size(names, (gint)len - (len > 0));
+		} else {
+			push_names(names, part);
+			if (names->len > len && way.n_ups > 0)
+				r = way_enter(ws, call, ws_root, &way, names);
 		}
-		if (names->len > n_sure) {
-			g_autofree char *path = place_path(names, ws_root);
-			int r = sbx_names_stat(ws->names, call, path, SBX_STAT_TTL, &attr, NULL,
-					       NULL);
-
-			if (r < 0 || !S_ISDIR(attr.mode))
-				return r == -EINTR ? r : -EPERM;
-		}
-		if (names->len > 0)
-			g_ptr_array_set_size(names, (gint)names->len - 1);
-		n_sure = MIN(n_sure, names->len);
+		g_free(part);
 	}
+	g_queue_clear_full(&way.parts, g_free);
+	if (r < 0)
+		return r;
 	place = g_string_new("/");
 	for (guint i = 0; i < names->len; i++)
 		g_string_append_printf(place, "%s%s", i > 0 ? "/" : "",

@@ -206,6 +206,45 @@ def test_links_lead_where_they_lead_there(hostile):
                           check=True).stdout == "here\n"
 
 
+@pytest.mark.parametrize("kind", ["gnu-host", "busybox-host"])
+def test_what_is_behind_a_link(start_place, tmp_path, kind):
+    """A ".." leaves the place that a link leads to, not the one where it stands."""
+    place = start_place(kind)
+    top = os.path.realpath(place.root)
+    out = tmp_path / "out"
+    (out / "in").mkdir(parents=True)
+    (tmp_path / "file").write_text("up")
+    (out / "file").write_text("out")
+    (out / "back").symlink_to(f"{top}/g")
+    place.inside("mkdir -p d/e/f g/h; echo here >g/file")
+    cases = {
+        "far": f"{out}/in", "near": "d/e", "again": "near", "whole": f"{top}/g/h",
+        "l0": "far/../file", "l1": "far/../../file", "l2": "near/../../g/file",
+        "l3": "again/f/../../../g/file", "l4": "whole/../file", "l5": "far/../back/file",
+        "l6": "far/../back/h/../file", "d/l7": "../near/../e/../../g/./file",
+        "l8": "d/e/../../far/../file", "l9": "far/..", "l10": "near/../../far/../back/../g/file",
+        "l11": f"{out}/back/../g/file",
+    }
+    lost = {"nowhere": "none/../file", "file": "g/file/../file", "round": "round/../file",
+            "proc": "/proc/self/../file"}
+    for name, target in (cases | lost).items():
+        (place.root / name).symlink_to(target)
+    place.fresh()
+    for name in lost:
+        with pytest.raises(PermissionError):
+            os.readlink(place.fs / name)
+    outside = str(place.mount / place.name / ".sbxfs-root")
+    for name in cases:
+        text = os.readlink(place.fs / name)
+        assert is_contained(text, 2 + name.count("/")), (name, text)
+        there = os.path.realpath(place.root / name)
+        # The workspace is in the sandbox's root as well, for who comes from there.
+        found = os.path.realpath(place.fs / name).replace(str(place.fs), outside + top, 1)
+        assert found == outside + there, (name, text)
+        if os.path.isfile(there):
+            assert (place.fs / name).read_bytes() == (place.root / name).read_bytes()
+
+
 def test_links_have_times_of_their_own(place):
     (place.fs / "f").write_text("x")
     os.symlink("f", place.fs / "l")
