@@ -64,6 +64,7 @@ int sbx_contents_new(struct sbx_session *session, struct sbx_names *names,
 	contents->names = names;
 	contents->ttl_ms = options->ttl_ms;
 	contents->idle_limit_bytes = options->cache_size_bytes / IDLE_PART;
+	contents->cache_size_bytes = options->cache_size_bytes;
 	contents->no_exec = !options->use_exec;
 	pthread_mutex_init(&contents->lock, NULL);
 	pthread_cond_init(&contents->idle, NULL);
@@ -75,7 +76,9 @@ int sbx_contents_new(struct sbx_session *session, struct sbx_names *names,
 
 static void content_free(struct sbx_content *content)
 {
+	content_held_locked(content, 0);
 	sbx_cache_part_done(content->owner->cache, &content->part);
+	sbx_cache_part_done(content->owner->cache, &content->left);
 	sbx_rangeset_done(&content->present);
 	sbx_rangeset_done(&content->wanted);
 	sbx_blob_unref(content->blob);
@@ -136,7 +139,7 @@ static struct sbx_content *content_new(struct sbx_contents *contents, const char
 	content->size = attr->size;
 	content->attr = *attr;
 	sbx_version_of(attr, &content->version);
-	content->part.fd = -1;
+	content->part.fd = content->left.fd = -1;
 	content->no_get = path[0] == '/' || attr->size >= SBX_GET_LIMIT;
 	pthread_mutex_init(&content->lock, NULL);
 	(void)sbx_cond_init(&content->changed);
@@ -176,7 +179,7 @@ static GSList *contents_retire_locked(struct sbx_contents *contents, struct sbx_
 
 	if (!content->link.data)
 		return g_slist_prepend(NULL, content);
-	if (content->stale || contents->closing) {
+	if (content->stale || content->in_memory || contents->closing) {
 		g_queue_unlink(&contents->big, &content->link);
 		return g_slist_prepend(NULL, content);
 	}
@@ -381,7 +384,8 @@ static int content_fill(struct sbx_content *content, const struct sbx_spool_view
 		if (extent.kind == SBX_EXTENT_LOG) {
 			r = sbx_spool_view_read(view, buf, extent.len_bytes, extent.log_pos);
 			if (r == 0)
-				r = content_store(content, buf, extent.len_bytes, offset);
+				r = content_store(content, content->part.fd, buf, extent.len_bytes,
+						  offset);
 		}
 		offset += extent.len_bytes;
 	}
@@ -433,12 +437,14 @@ struct sbx_content *sbx_contents_adopt(struct sbx_contents *contents, const char
 		sbx_blob_unref(blob);
 		return content;
 	}
+	if (!content_fits(contents, attr->size))
+		return NULL;
 	content = content_new(contents, path, attr);
 	if (!content)
 		return NULL;
 	content->settled = true;
 	pthread_mutex_lock(&content->lock);
-	if (content_part_locked(content) == 0 &&
+	if (content_part_locked(content) == 0 && !content->in_memory &&
 	    ftruncate(content->part.fd, (off_t)(SBX_CACHE_DATA + attr->size)) == 0)
 		content->complete = true;
 	pthread_mutex_unlock(&content->lock);
@@ -526,22 +532,6 @@ bool content_matches_locked(struct sbx_content *content, const struct sbx_attr *
 	content->version = seen;
 	content->any_ctime = false;
 	return true;
-}
-
-int content_part_locked(struct sbx_content *content)
-{
-	if (content->part.fd >= 0)
-		return 0;
-	return sbx_cache_part_new(content->owner->cache, &content->part);
-}
-
-int content_store(struct sbx_content *content, const void *data, size_t len, uint64_t offset)
-{
-	int r = sbx_local_write(content->part.fd, data, len, SBX_CACHE_DATA + offset);
-
-	if (r == 0)
-		sbx_cache_grew(content->owner->cache, len);
-	return r;
 }
 
 void content_signal_locked(struct sbx_content *content)

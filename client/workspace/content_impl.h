@@ -1,6 +1,6 @@
 /*
- * content_impl - the insides of contents, shared by content.c (life, reading), stream.c (GET) and
- * smallfiles.c (pack at open). For no other module.
+ * content_impl - the insides of contents, shared by content.c (life), content_read.c, content_room.c
+ * (what is kept of them), stream.c (GET) and smallfiles.c (pack at open). For no other module.
  */
 #ifndef SBX_CLIENT_WORKSPACE_CONTENT_IMPL_H
 #define SBX_CLIENT_WORKSPACE_CONTENT_IMPL_H
@@ -17,6 +17,8 @@
 #define SBX_WINDOW_ABOUT ((uint64_t)184 << 10)
 #define SBX_WINDOW_MAX	 ((uint64_t)4 << 20)
 #define SBX_STREAM_AHEAD ((uint64_t)32 << 20)
+/* A reader this far in front of a stream waits for it. */
+#define SBX_STREAM_REACH ((uint64_t)4 << 20)
 /* From here on the server's GET refuses. */
 #define SBX_GET_LIMIT ((uint64_t)1 << 31)
 
@@ -43,6 +45,8 @@ struct sbx_contents {
 	unsigned int n_idle; /* of these, not in use */
 	uint64_t idle_bytes; /* of those, what they hold on the local disk at most */
 	uint64_t idle_limit_bytes;
+	uint64_t cache_size_bytes; /* the cache's bound */
+	uint64_t held_bytes; /* atomic: what those that are no files of the cache have there */
 	unsigned int n_jobs; /* of all contents */
 	enum content_ranges ranges; /* atomic */
 	bool no_exec; /* atomic: pack can't be had */
@@ -57,13 +61,30 @@ struct content_stream {
 	uint64_t end; /* past the last byte that comes */
 	uint64_t pos; /* next byte that comes */
 	unsigned int begun; /* how often an answer has begun */
+	unsigned int part; /* content->n_parts at the last of these: what it brings goes there */
 	bool proven; /* what comes is of this version */
 	bool alone; /* one answer brings all there is: it may be read before it is proven */
 	bool looking; /* somebody looks at the attributes to prove it */
 	bool held; /* it waits on room */
+	bool blocks; /* somebody waits for its end: it has passed what he wants */
 	int error; /* of the last one that ended */
 	unsigned int count; /* how many were started */
 	struct sbx_cancel *cancel;
+};
+
+/* Bytes that a reader waits for or copies out: they stay. On his stack, under content->lock. */
+struct content_reading {
+	uint64_t start;
+	uint64_t end;
+	struct content_reading *next;
+};
+
+/* Where one of the last readers is. */
+#define CONTENT_RECENT 4
+struct content_recent {
+	const void *reader; /* only compared; NULL: none */
+	uint64_t offset;
+	uint64_t end;
 };
 
 struct sbx_content {
@@ -78,7 +99,7 @@ struct sbx_content {
 
 	pthread_mutex_t lock;
 	pthread_cond_t changed; /* present, wanted, stale, stream */
-	pthread_cond_t room; /* reader_pos, and the stream's cancel */
+	pthread_cond_t room; /* recent, and the stream's cancel */
 	char *path;
 	struct sbx_attr attr;
 	struct sbx_version version;
@@ -87,9 +108,15 @@ struct sbx_content {
 	bool no_get; /* routes can't name it or carry it */
 	bool complete; /* all bytes are present */
 	struct sbx_cache_part part; /* fd -1: nothing was fetched yet */
+	struct sbx_cache_part left; /* what it was before it went to memory; else fd -1 */
+	unsigned int n_parts; /* how often it was given up for another */
+	bool in_memory;
+	uint64_t held_bytes; /* its share of owner->held_bytes */
+	uint64_t room_bytes; /* more than that the disk did not take; 0: not known */
+	struct content_reading *readings;
+	struct content_recent recent[CONTENT_RECENT]; /* the last first */
 	struct sbx_rangeset present;
 	struct sbx_rangeset wanted; /* windows under way */
-	uint64_t reader_pos; /* how far somebody has read */
 	unsigned int n_waiting; /* on changed */
 	int64_t moved_ms; /* when the stream or a window last got on */
 	uint64_t wake_pos; /* the stream wakes them when it has come so far */
@@ -112,10 +139,33 @@ typedef void (*content_job_fn)(struct sbx_content *content, uint64_t start, uint
 int content_job_start(struct sbx_content *content, content_job_fn fn, uint64_t start, uint64_t end);
 /* @attr was seen: does it describe this version? Takes over a ctime that is due. */
 bool content_matches_locked(struct sbx_content *content, const struct sbx_attr *attr);
-/* The file to fetch into. */
-int content_part_locked(struct sbx_content *content);
-int content_store(struct sbx_content *content, const void *data, size_t len, uint64_t offset);
 void content_signal_locked(struct sbx_content *content);
+
+/* content_room.c ----------------------------------------------------------------------------- */
+
+/* May all of a file of that size be here? */
+bool content_fits(const struct sbx_contents *contents, uint64_t size_bytes);
+/* How far in front of its readers a stream may be, and how much is worth a request. */
+uint64_t content_ahead_locked(const struct sbx_content *content);
+uint64_t content_window_locked(const struct sbx_content *content);
+/* @reader, which is only compared, reads [@offset, @end). */
+void content_recent_locked(struct sbx_content *content, const void *reader, uint64_t offset,
+			   uint64_t end);
+/* The file to fetch into, at the first time; in memory where there can be none. */
+int content_part_locked(struct sbx_content *content);
+/* Have room for @len_bytes more: others go from `present`. */
+void content_room_locked(struct sbx_content *content, uint64_t len_bytes);
+/*
+ * Store bytes, with room made for them as it takes; the content may go to memory meanwhile, which
+ * n_parts tells, and what was here before is not `present` then. The other form only writes, to the
+ * content's file as it was under the lock, where the caller has made room.
+ */
+int content_store_locked(struct sbx_content *content, const void *data, size_t len,
+			 uint64_t offset);
+int content_store(struct sbx_content *content, int fd, const void *data, size_t len,
+		  uint64_t offset);
+/* Of it, @held_bytes take room beside the cache's files. */
+void content_held_locked(struct sbx_content *content, uint64_t held_bytes);
 
 /* stream.c ----------------------------------------------------------------------------------- */
 

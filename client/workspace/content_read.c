@@ -16,8 +16,6 @@
 #define SEQUENCE_SLACK ((uint64_t)256 << 10)
 /* A first read of more than this at the beginning of a file wants all of it. */
 #define EAGER_BYTES ((size_t)16 << 10)
-/* A reader this far in front of a stream waits for it. */
-#define STREAM_REACH ((uint64_t)4 << 20)
 /* A sequence that begins further in does not fetch all that lies before it. */
 #define STREAM_START_MAX ((uint64_t)1 << 20)
 #define READ_TRIES	 4
@@ -31,14 +29,14 @@ static bool content_no_exec(const struct sbx_content *content)
 	return __atomic_load_n(&content->owner->no_exec, __ATOMIC_RELAXED);
 }
 
-static ssize_t content_read_here(struct sbx_content *content, void *buf, size_t size,
-				 uint64_t offset)
+/* @fd: the content's file when it had these bytes. */
+static ssize_t content_read_here(int fd, void *buf, size_t size, uint64_t offset)
 {
 	char *at = buf;
 	size_t left = size;
 
 	while (left > 0) {
-		ssize_t n = pread(content->part.fd, at, left, (off_t)(SBX_CACHE_DATA + offset));
+		ssize_t n = pread(fd, at, left, (off_t)(SBX_CACHE_DATA + offset));
 
 		if (n < 0 && errno == EINTR)
 			continue;
@@ -58,7 +56,7 @@ static ssize_t content_read_here(struct sbx_content *content, void *buf, size_t 
 static int content_store_proven_locked(struct sbx_content *content, const struct sbx_blob *blob,
 				       uint64_t start)
 {
-	int r = content_store(content, blob->data, blob->len_bytes, start);
+	int r = content_store_locked(content, blob->data, blob->len_bytes, start);
 
 	if (r == 0)
 		sbx_rangeset_add(&content->present, start, start + blob->len_bytes);
@@ -205,7 +203,9 @@ static bool content_wants_stream_locked(struct sbx_content *content,
 static int content_windows_locked(struct sbx_content *content, const struct sbx_call *call,
 				  const struct sbx_reader *reader, size_t size, uint64_t missing)
 {
-	uint64_t window = sbx_fetch_limit(content->owner->names, reader_window(reader, size), 1);
+	uint64_t most = MAX(content_window_locked(content), size);
+	uint64_t window =
+		sbx_fetch_limit(content->owner->names, MIN(reader_window(reader, size), most), 1);
 	uint64_t start = missing;
 	uint64_t end;
 	int r;
@@ -247,13 +247,20 @@ static int content_windows_locked(struct sbx_content *content, const struct sbx_
 /* Somebody is about to bring the byte at @missing. */
 static bool content_is_coming_locked(struct sbx_content *content, uint64_t missing)
 {
-	const struct content_stream *stream = &content->stream;
+	struct content_stream *stream = &content->stream;
 
 	if (sbx_rangeset_run(&content->wanted, missing))
 		return true;
 	if (!stream->running || missing < stream->start || missing >= stream->end)
 		return false;
-	return missing < stream->pos + STREAM_REACH || content_no_exec(content) ||
+	/* It was here and has gone, unless it is held back until it is proven. */
+	if (missing < stream->pos && (stream->proven || stream->alone)) {
+		stream->blocks = true;
+		if (!content_no_exec(content))
+			return false;
+		pthread_cond_signal(&content->room);
+	}
+	return missing < stream->pos + SBX_STREAM_REACH || content_no_exec(content) ||
 	       sbx_rangeset_run(&content->present, missing) > 0;
 }
 
@@ -274,7 +281,7 @@ static int content_step_locked(struct sbx_content *content, const struct sbx_cal
 		const struct content_stream *stream = &content->stream;
 
 		if (stream->running && !stream->proven && !stream->alone && !stream->looking &&
-		    stream->pos > stream->start)
+		    stream->pos > stream->start && stream->part == content->n_parts)
 			return content_stream_prove_locked(content, call);
 		/* Those who were woken say anew what they wait for. */
 		content->wake_pos =
@@ -300,14 +307,33 @@ static int content_step_locked(struct sbx_content *content, const struct sbx_cal
 	return r;
 }
 
+static void reading_begin_locked(struct sbx_content *content, struct content_reading *reading,
+				 const struct sbx_reader *reader, uint64_t offset, size_t size)
+{
+	*reading = (struct content_reading){ offset, offset + size, content->readings };
+	content->readings = reading;
+	content_recent_locked(content, reader, offset, offset + size);
+}
+
+static void reading_end_locked(struct sbx_content *content, const struct content_reading *reading)
+{
+	struct content_reading **link = &content->readings;
+
+	while (*link != reading)
+		link = &(*link)->next;
+	*link = reading->next;
+}
+
 ssize_t sbx_content_read(struct sbx_content *content, const struct sbx_call *call,
 			 struct sbx_reader *reader, void *buf, size_t size, uint64_t offset)
 {
+	struct content_reading reading;
 	unsigned int first_stream;
 	unsigned int tries = 0;
 	struct sbx_range gap;
 	struct sbx_wait wait;
-	int r;
+	ssize_t n;
+	int fd, r;
 
 	if (offset >= content->size)
 		return 0;
@@ -320,12 +346,10 @@ ssize_t sbx_content_read(struct sbx_content *content, const struct sbx_call *cal
 	if (r < 0)
 		return r;
 	pthread_mutex_lock(&content->lock);
+	reading_begin_locked(content, &reading, reader, offset, size);
 	reader_note(reader, offset, size);
-	if (offset + size > content->reader_pos) {
-		content->reader_pos = offset + size;
-		if (content->stream.held)
-			pthread_cond_signal(&content->room);
-	}
+	if (content->stream.held)
+		pthread_cond_signal(&content->room);
 	first_stream = content->stream.count;
 	while (r == 0 && sbx_rangeset_gap(&content->present, offset, offset + size, &gap)) {
 		r = content_step_locked(content, call, &wait, reader, size, &gap, first_stream);
@@ -333,7 +357,12 @@ ssize_t sbx_content_read(struct sbx_content *content, const struct sbx_call *cal
 		if (r == -EAGAIN)
 			r = ++tries < READ_TRIES ? 0 : -EIO;
 	}
+	fd = content->part.fd;
 	pthread_mutex_unlock(&content->lock);
 	sbx_wait_end(&wait);
-	return r < 0 ? r : content_read_here(content, buf, size, offset);
+	n = r < 0 ? r : content_read_here(fd, buf, size, offset);
+	pthread_mutex_lock(&content->lock);
+	reading_end_locked(content, &reading);
+	pthread_mutex_unlock(&content->lock);
+	return n;
 }

@@ -166,16 +166,18 @@ static bool sweep_part_is_left(struct sbx_cache *cache, const char *name)
 	return left;
 }
 
-/* Whether what is left, in parts that are in use, exceeds the bound. */
-static bool cache_sweep(struct sbx_cache *cache)
+/* The files that may go, longest unused first, and what they and parts in use take; NULL: the
+ * directory can't be read. */
+static GArray *cache_list(struct sbx_cache *cache, uint64_t *ret_bytes)
 {
-	g_autoptr(GArray) files = g_array_new(FALSE, FALSE, sizeof(struct sweep_file));
 	DIR *dir = sbx_local_opendir(cache->dirfd);
 	struct dirent *entry;
 	uint64_t total = 0;
+	GArray *files;
 
 	if (!dir)
-		return false;
+		return NULL;
+	files = g_array_new(FALSE, FALSE, sizeof(struct sweep_file));
 	while ((entry = readdir(dir))) {
 		struct sweep_file file;
 		struct stat st;
@@ -197,13 +199,42 @@ static bool cache_sweep(struct sbx_cache *cache)
 	}
 	closedir(dir);
 	g_array_sort(files, sweep_older);
-	for (guint i = 0; i < files->len && total > cache->limit_bytes / 10 * 9; i++) {
+	*ret_bytes = total;
+	return files;
+}
+
+/* Removes @bytes of @files, or all: how many went. */
+static uint64_t cache_remove(struct sbx_cache *cache, const GArray *files, uint64_t bytes)
+{
+	uint64_t removed = 0;
+
+	for (guint i = 0; i < files->len && removed < bytes; i++) {
 		const struct sweep_file *file = &g_array_index(files, struct sweep_file, i);
 
 		if (unlinkat(cache->dirfd, file->name, 0) == 0)
-			total -= file->bytes;
+			removed += file->bytes;
 	}
-	return total > cache->limit_bytes / 10 * 9;
+	return removed;
+}
+
+/* Whether what is left, in parts that are in use, exceeds the bound. */
+static bool cache_sweep(struct sbx_cache *cache)
+{
+	uint64_t limit = cache->limit_bytes / 10 * 9;
+	uint64_t total = 0;
+	g_autoptr(GArray) files = cache_list(cache, &total);
+
+	if (files && total > limit)
+		total -= cache_remove(cache, files, total - limit);
+	return total > limit;
+}
+
+bool sbx_cache_evict(struct sbx_cache *cache, uint64_t bytes)
+{
+	uint64_t total;
+	g_autoptr(GArray) files = cache->on_disk ? cache_list(cache, &total) : NULL;
+
+	return files && cache_remove(cache, files, bytes) > 0;
 }
 
 /* @len_bytes more are there, and @one more that may go. */

@@ -67,6 +67,9 @@ void sbx_cache_part_commit(struct sbx_cache *cache, struct sbx_cache_part *part,
 /* Close it; what was not committed is removed. */
 void sbx_cache_part_done(struct sbx_cache *cache, struct sbx_cache_part *part);
 
+/* There is no room on the disk: files longest unused go, @bytes of them. False: there were none. */
+bool sbx_cache_evict(struct sbx_cache *cache, uint64_t bytes);
+
 /* @len_bytes were written to a part: looks through the directory when it may be too full. */
 void sbx_cache_grew(struct sbx_cache *cache, uint64_t len_bytes);
 

@@ -17,6 +17,8 @@
 
 /* A stream that nobody reads from for so long is given up: it keeps a connection. */
 #define STREAM_IDLE_MS 2000
+/* And so long where another reader waits for its end. */
+#define STREAM_BLOCKS_MS 200
 /* A server that ignores a range may send as much before it as that. */
 #define STREAM_IGNORED_MAX ((uint64_t)1 << 20)
 
@@ -97,9 +99,12 @@ int content_stream_prove_locked(struct sbx_content *content, const struct sbx_ca
 	same = stream_look(content, call, &error);
 	pthread_mutex_lock(&content->lock);
 	stream->looking = false;
-	if (same && begun == stream->begun) {
+	if (same && begun == stream->begun && stream->part == content->n_parts) {
 		stream->proven = true;
-		sbx_rangeset_add(&content->present, stream->start, stream->pos);
+		/* What one that is alone has brought was let be read, and may have gone since. */
+		if (!stream->alone)
+			sbx_rangeset_add(&content->present, stream->start, stream->pos);
+		pthread_cond_signal(&content->room);
 	} else if (!same && error == 0) {
 		content->stale = true;
 		content_stream_cancel_locked(content);
@@ -139,30 +144,51 @@ static int stream_begin(void *arg, int64_t offset, int64_t len_bytes)
 				sbx_rangeset_bytes(&content->wanted) == 0;
 		stream->begun++;
 		r = content_part_locked(content);
+		stream->part = content->n_parts;
 	}
 	pthread_mutex_unlock(&content->lock);
 	return r;
+}
+
+/* Where the furthest of those readers is whom the stream serves. */
+static uint64_t stream_reader_pos_locked(const struct sbx_content *content)
+{
+	const struct content_stream *stream = &content->stream;
+	bool serves_all = __atomic_load_n(&content->owner->no_exec, __ATOMIC_RELAXED);
+	uint64_t pos = stream->start;
+
+	for (size_t i = 0; i < CONTENT_RECENT && content->recent[i].reader; i++) {
+		const struct content_recent *recent = &content->recent[i];
+
+		if (serves_all || recent->offset <= stream->pos + SBX_STREAM_REACH)
+			pos = MAX(pos, recent->end);
+	}
+	return pos;
 }
 
 /* Let a reader catch up. Called and returns with the lock held. */
 static int stream_throttle_locked(struct sbx_content *content)
 {
 	struct content_stream *stream = &content->stream;
-	int64_t give_up_ms = sbx_clock_ms() + STREAM_IDLE_MS;
-	uint64_t reader_pos = content->reader_pos;
+	int64_t idle_ms = sbx_clock_ms();
+	uint64_t ahead = content_ahead_locked(content);
+	uint64_t reader_pos = stream_reader_pos_locked(content);
+	uint64_t last_pos = reader_pos;
 
-	if (stream->pos <= content->reader_pos + SBX_STREAM_AHEAD)
+	if (stream->pos <= reader_pos + ahead)
 		return 0;
 	/* Not for each piece anew. */
-	while (stream->pos > content->reader_pos + SBX_STREAM_AHEAD - SBX_WINDOW_MAX) {
+	while (stream->pos > reader_pos + ahead - MIN(SBX_WINDOW_MAX, ahead / 2)) {
+		int64_t give_up_ms;
 		struct timespec until;
 
 		if (sbx_cancel_fired(stream->cancel))
 			return -EINTR;
-		if (content->reader_pos != reader_pos) {
-			reader_pos = content->reader_pos;
-			give_up_ms = sbx_clock_ms() + STREAM_IDLE_MS;
+		if (reader_pos != last_pos || stream->looking) {
+			last_pos = reader_pos;
+			idle_ms = sbx_clock_ms();
 		}
+		give_up_ms = idle_ms + (stream->blocks ? STREAM_BLOCKS_MS : STREAM_IDLE_MS);
 		if (sbx_clock_ms() >= give_up_ms)
 			return -ECANCELED;
 		until.tv_sec = give_up_ms / 1000;
@@ -170,6 +196,7 @@ static int stream_throttle_locked(struct sbx_content *content)
 		stream->held = true;
 		pthread_cond_timedwait(&content->room, &content->lock, &until);
 		stream->held = false;
+		reader_pos = stream_reader_pos_locked(content);
 	}
 	return 0;
 }
@@ -183,8 +210,8 @@ static int stream_store_unproven_locked(struct sbx_content *content, const char 
 
 	for (uint64_t at = start; r == 0 && sbx_rangeset_gap(&content->present, at, end, &gap);
 	     at = gap.end)
-		r = content_store(content, data + (gap.start - start), gap.end - gap.start,
-				  gap.start);
+		r = content_store_locked(content, data + (gap.start - start), gap.end - gap.start,
+					 gap.start);
 	return r;
 }
 
@@ -202,14 +229,27 @@ static int stream_write(void *arg, const void *data, size_t len)
 		return -ESTALE;
 	}
 	proven = stream->proven;
-	if (!proven)
-		r = stream_store_unproven_locked(content, data, stream->pos, stream->pos + len);
-	pthread_mutex_unlock(&content->lock);
 	if (proven)
-		r = content_store(content, data, len, stream->pos);
-	if (r < 0)
+		content_room_locked(content, len);
+	else
+		r = stream_store_unproven_locked(content, data, stream->pos, stream->pos + len);
+	if (proven) {
+		int fd = content->part.fd;
+
+		pthread_mutex_unlock(&content->lock);
+		r = content_store(content, fd, data, len, stream->pos);
+		pthread_mutex_lock(&content->lock);
+		/* No room after all. */
+		if (r < 0)
+			r = content_store_locked(content, data, len, stream->pos);
+	}
+	/* It is elsewhere now, without what this has brought: who misses that asks. */
+	if (r == 0 && stream->part != content->n_parts)
+		r = -ECANCELED;
+	if (r < 0) {
+		pthread_mutex_unlock(&content->lock);
 		return r;
-	pthread_mutex_lock(&content->lock);
+	}
 	stream->pos += len;
 	content->moved_ms = sbx_clock_ms();
 	if (stream->proven || stream->alone) {
@@ -218,11 +258,11 @@ static int stream_write(void *arg, const void *data, size_t len)
 			content->wake_pos = UINT64_MAX;
 			content_signal_locked(content);
 		}
-		r = stream_throttle_locked(content);
 	} else if (stream->pos == stream->start + len) {
 		/* The first bytes: whoever waits has the version looked at. */
 		content_signal_locked(content);
 	}
+	r = stream_throttle_locked(content);
 	pthread_mutex_unlock(&content->lock);
 	return r;
 }
@@ -241,6 +281,7 @@ static void stream_keep(struct sbx_content *content, const struct sbx_call *call
 		return;
 	pthread_mutex_lock(&content->lock);
 	content->complete = true;
+	content_held_locked(content, 0);
 	sbx_cache_part_commit(content->owner->cache, &content->part, &content->version);
 	pthread_mutex_unlock(&content->lock);
 }
@@ -308,7 +349,7 @@ int content_stream_start_locked(struct sbx_content *content, uint64_t start, uin
 	stream->error = 0;
 	stream->start = stream->pos = stream->asked = start;
 	stream->end = end;
-	stream->proven = stream->alone = stream->looking = false;
+	stream->proven = stream->alone = stream->looking = stream->blocks = false;
 	stream->count++;
 	pthread_mutex_unlock(&content->lock);
 	r = content_job_start(content, stream_run, start, end);
