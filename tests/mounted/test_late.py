@@ -98,11 +98,11 @@ def test_an_append_to_what_was_removed(place):
     assert (place.fs / "there").read_bytes() == b"new"
 
 
-@pytest.mark.long(20)
 def test_a_job(place):
-    """Ten seconds without a sign are an error; then it does not start by itself later."""
-    place.server.set_faults("exec:1:delay=18000")
-    until = time.monotonic() + 18
+    """Its start was answered with an error; then it does not begin by itself."""
+    # The leader, and the first look for it.
+    place.server.set_faults(f"exec:1-2:delay={HELD_S * 1000}")
+    until = time.monotonic() + HELD_S
     with pytest.raises(OSError) as raised:
         start(place.mount / place.name, "touch made")
     assert raised.value.errno == errno.ETIMEDOUT
