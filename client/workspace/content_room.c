@@ -15,12 +15,13 @@
 #include "client/localfile.h"
 #include "client/workspace/content_impl.h"
 
-/* At least, whatever the cache's bound is; and in memory. */
-#define ROOM_LEAST ((uint64_t)16 << 20)
+/* At least, whatever the cache's bound is. */
+#define ROOM_LEAST  ((uint64_t)4 << 20)
+#define ROOM_MEMORY ((uint64_t)16 << 20)
 /* Of the cache's bound, in fourths; the rest is for contents that nobody reads. */
 #define ROOM_PART 3
 /* So much at once, and of the cache where the disk is full. */
-#define SHED_BYTES ((uint64_t)4 << 20)
+#define SHED_BYTES ((uint64_t)1 << 20)
 /* Reads of one sequence come in any order within this. */
 #define BEHIND_SLACK ((uint64_t)1 << 20)
 /* A stream writes less at a time. */
@@ -33,7 +34,7 @@ static uint64_t contents_room(const struct sbx_contents *contents)
 
 static uint64_t room_bytes(const struct sbx_content *content)
 {
-	uint64_t room = content->in_memory ? ROOM_LEAST : contents_room(content->owner);
+	uint64_t room = content->in_memory ? ROOM_MEMORY : contents_room(content->owner);
 
 	return content->room_bytes > 0 ? MIN(room, content->room_bytes) : room;
 }
@@ -209,9 +210,9 @@ static bool room_relieve_locked(struct sbx_content *content, int error)
 		if (sbx_cache_evict(content->owner->cache, SHED_BYTES))
 			return true;
 		/* So much there is; with less than that memory does better. */
-		if (sbx_rangeset_bytes(&content->present) > ROOM_LEAST &&
+		if (sbx_rangeset_bytes(&content->present) > ROOM_MEMORY &&
 		    shed_locked(content, SHED_BYTES) > 0) {
-			content->room_bytes = MAX(content->held_bytes, ROOM_LEAST);
+			content->room_bytes = MAX(content->held_bytes, ROOM_MEMORY);
 			return true;
 		}
 	}

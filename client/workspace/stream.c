@@ -150,13 +150,15 @@ static int stream_begin(void *arg, int64_t offset, int64_t len_bytes)
 	return r;
 }
 
-/* Where the furthest of those readers is whom the stream serves. */
+/* Where the furthest of those readers is whom the stream serves: none before it is proven. */
 static uint64_t stream_reader_pos_locked(const struct sbx_content *content)
 {
 	const struct content_stream *stream = &content->stream;
 	bool serves_all = __atomic_load_n(&content->owner->no_exec, __ATOMIC_RELAXED);
 	uint64_t pos = stream->start;
 
+	if (!stream->proven && !stream->alone)
+		return pos;
 	for (size_t i = 0; i < CONTENT_RECENT && content->recent[i].reader; i++) {
 		const struct content_recent *recent = &content->recent[i];
 

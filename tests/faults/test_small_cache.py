@@ -118,8 +118,8 @@ def test_a_full_disk(start_place, small_disk):
 
 
 def test_the_bound_of_the_cache(start_place, backend):
-    place = start_place("gnu-host", ["cache_size=32M"], backend)
+    place = start_place("gnu-host", ["cache_size=8M"], backend)
     data = make(place)
     with Watch(place.mount.cache_dir) as watch:
         read_in_every_way(place, data)
-    assert 0 < watch.most <= 32 * MIB, watch.most
+    assert 0 < watch.most <= 12 * MIB, watch.most
