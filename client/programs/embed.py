@@ -2,8 +2,8 @@
 """Makes C arrays of the shell programs: embed.py OUTPUT PRELUDE NAME.sh... [--bare NAME.sh...]
 
 Each program gets the prelude before it, but those after --bare, and in the place of a line
-"# include FILE" that file, which is beside it. Comment lines, blank lines, indentation and functions
-that nothing calls are taken out, because the texts travel with every request.
+"# include FILE" that file, which is beside it. Comment lines, blank lines, indentation and
+functions that nothing calls are taken out, because the texts travel with every request.
 
 A line "# on demand: NAME..." names functions ("do_*": all that begin so) that only some requests
 call. What only they need goes into an array of parts beside the text, from which program.c puts

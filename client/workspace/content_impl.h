@@ -1,6 +1,7 @@
 /*
- * content_impl - the insides of contents, shared by content.c (life), content_read.c, content_room.c
- * (what is kept of them), stream.c (GET) and smallfiles.c (pack at open). For no other module.
+ * content_impl - the insides of contents, shared by content.c (life), content_read.c,
+ * content_room.c (what is kept of them), stream.c (GET) and smallfiles.c (pack at open). For no
+ * other module.
  */
 #ifndef SBX_CLIENT_WORKSPACE_CONTENT_IMPL_H
 #define SBX_CLIENT_WORKSPACE_CONTENT_IMPL_H

@@ -93,8 +93,8 @@ size_t sbx_op_setattr(const struct sbx_setattr *change, const char *path,
 struct sbx_op *sbx_ops_copy(const struct sbx_op *ops, size_t n_ops);
 void sbx_ops_free(struct sbx_op *ops, size_t n_ops);
 
-/* In so many milliseconds the sandbox surely moves @len_bytes from one of its files to another: what
- * an answer may take beside what any may. */
+/* In so many milliseconds the sandbox surely moves @len_bytes from one of its files to another:
+ * what an answer may take beside what any may. */
 int64_t sbx_op_work_ms(uint64_t len_bytes);
 
 /* Roughly how many bytes of a command @op takes, never less than what it takes. */

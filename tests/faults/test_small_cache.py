@@ -1,4 +1,4 @@
-"""No room on this machine for what is read: it is read all the same, and within the cache's bound."""
+"""No room on this machine for what is read: it is read all the same, within the cache's bound."""
 
 import hashlib
 import mmap
