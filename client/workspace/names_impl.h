@@ -1,7 +1,8 @@
 /*
  * names_impl - the insides of struct sbx_names, shared by the modules that names.h describes:
  * names.c (what is asked of the store), runner.c (one run of a program), freshen.c (how listings
- * become fresh), mutate.c (the queue), plain.c (servers without exec). For no other module.
+ * become fresh), mutate.c (the queue), late.c (what of it is called off), plain.c (servers without
+ * exec). For no other module.
  *
  * names->lock protects everything below it that is not marked otherwise. It is never held across a
  * request or a wait for anything but names->changed. Inside it: the session's lock, a pool's lock.
