@@ -11,12 +11,19 @@ from jobtools import ids, start
 from sbxtest.timing import scale, wait_for
 
 HELD_S = 8
+pytestmark = pytest.mark.long(10)
+both = pytest.mark.parametrize("kind", ["gnu-host", "busybox-host"])
 
 
-@pytest.fixture(params=["gnu-host", "busybox-host"])
-def place(request, start_place):
+@pytest.fixture
+def kind():
+    return "gnu-host"
+
+
+@pytest.fixture
+def place(kind, start_place):
     # With a long ttl nothing but the changes themselves asks the server.
-    place = start_place(request.param, ["timeout=2", "ttl=60"])
+    place = start_place(kind, ["timeout=2", "ttl=60"])
     (place.fs / "there").write_bytes(b"there")
     (place.fs / "full").mkdir()
     os.listdir(place.fs)
@@ -51,7 +58,7 @@ def again(change):
     wait_for(tried, 10)
 
 
-@pytest.mark.core
+@both
 def test_an_older_save(place):
     until = held_up(place, lambda: (place.fs / "there").write_bytes(b"older"))
     again(lambda: (place.fs / "there").write_bytes(b"newer"))
@@ -98,6 +105,7 @@ def test_an_append_to_what_was_removed(place):
     assert (place.fs / "there").read_bytes() == b"new"
 
 
+@both
 def test_a_job(place):
     """Its start was answered with an error; then it does not begin by itself."""
     # The leader, and the first look for it.

@@ -157,6 +157,7 @@ def test_a_signal_that_is_caught_ends_nothing_and_hides_no_later_one(server, mou
     process.stdout.close()
 
 
+@pytest.mark.long(11)
 @pytest.mark.parametrize("route", ["*", "exec"])
 def test_calls_end_within_the_timeout_and_then_fail_fast(server, mount, route):
     """Also where the plain routes answer meanwhile, and only commands do not."""
