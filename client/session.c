@@ -15,8 +15,11 @@
 /* A new probe is begun this long after one that failed. */
 #define PROBE_PAUSE_MS 1000
 /* Callers wait for a probe only in its first second. */
-#define PROBE_WAIT_MS	 1000
-#define PROBE_TIMEOUT_MS 5000
+#define PROBE_WAIT_MS 1000
+/* What hangs with the first may not hang the next; one that has much to do is slow, and not away:
+ * so each has twice as long as the one before it. */
+#define PROBE_FIRST_MS 1000
+#define PROBE_MOST_MS  5000
 /* A call that failed after less than this did not stand still: it was short of time. */
 #define DOWN_AFTER_MS(timeout_ms) ((timeout_ms)*9 / 10)
 
@@ -212,15 +215,15 @@ static int session_probe_run(void *arg)
 	g_autofree char *id = sbx_session_id(session);
 	struct sbx_failure failure = { 0 };
 	struct sbx_call call = { .failure = &failure, .background = true };
+	int64_t most_ms = MAX(PROBE_MOST_MS, session->sessions->options.mutation_timeout_ms);
 	bool exec;
 	int r;
 
 	pthread_mutex_lock(&session->lock);
 	exec = session->down_exec;
+	call.stall_timeout_ms = session->probe_ms;
+	session->probe_ms = MIN(2 * session->probe_ms, most_ms);
 	pthread_mutex_unlock(&session->lock);
-	/* A sandbox that has much to do is slow, and not away. */
-	call.stall_timeout_ms =
-		exec ? session->sessions->options.mutation_timeout_ms : PROBE_TIMEOUT_MS;
 	call.deadline_ms = sbx_clock_ms() + call.stall_timeout_ms;
 	r = probe_ask(session->sessions->provider, &call, id, exec);
 
@@ -372,6 +375,8 @@ static void session_learn(struct sbx_session *session, bool exec, int result,
 		/* Asked at once: a server that is only slow is found again before anybody is
 		 * refused. */
 		session_saw_locked(session, SBX_SESSION_UNREACHABLE);
+		if (!session->down)
+			session->probe_ms = PROBE_FIRST_MS;
 		session->down = true;
 		session->down_exec |= exec;
 		session->probe_ended_ms = 0;

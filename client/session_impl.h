@@ -71,6 +71,7 @@ struct sbx_session {
 	bool down; /* a call has timed out: fail fast */
 	bool down_exec; /* it was an exec, of which no other answer tells that it is up */
 	bool probing;
+	int64_t probe_ms; /* how long the next one has */
 	int64_t probe_begun_ms;
 	int64_t probe_ended_ms;
 };

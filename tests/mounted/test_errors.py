@@ -6,6 +6,8 @@ import stat
 
 import pytest
 
+from sbxtest.timing import wait_for
+
 
 def refused(error, function, *args):
     with pytest.raises(OSError) as caught:
@@ -44,7 +46,7 @@ def test_what_failed(start_place):
     place.server.set_faults()
     assert "mkdir d/new ETIMEDOUT" in place.errors()
     place.fresh()
-    os.listdir(place.fs)
+    wait_for(lambda: os.path.isdir(place.fs / "d"), 10)  # it is found again a moment later
     (place.root / "d/g").write_bytes(b"g" * 300_000)
     place.fresh()
     place.server.set_faults("exec:*:blackhole")
